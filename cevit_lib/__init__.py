@@ -1,0 +1,3 @@
+"""Copula multitask learning for paired-eye images: the library behind the CeViT compendium."""
+
+__version__ = "0.1.0"
