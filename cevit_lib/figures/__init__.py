@@ -4,8 +4,8 @@ The functions that draw live in the modules of this package; they take data or r
 ``matplotlib.figure.Figure``, and never fit anything. This file holds what they share: colours with a fixed
 meaning, sizes, and the style context. ``import cevit_lib.figures`` does not import matplotlib.
 
-The eight colours are those of Okabe and Ito, which stay apart for the common kinds of colour blindness. A colour is never
-the only carrier of a meaning: pair it with `MARKERS`, `LINES` or a direct label.
+The eight colours are those of Okabe and Ito, which stay apart for the common kinds of colour blindness. A colour
+is never the only carrier of a meaning: pair it with `MARKERS`, `LINES` or a direct label.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # matplotlib takes a second to import and the core installs without it
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "LINES", "MARKERS", "SIZES", "PAGE_WIDTH", "DPI", "color", "mark_smoke", "new_figure", "save", "style"]
+__all__ = [
+    "COLORS",
+    "LINES",
+    "MARKERS",
+    "SIZES",
+    "PAGE_WIDTH",
+    "DPI",
+    "color",
+    "mark_smoke",
+    "new_figure",
+    "save",
+    "style",
+]
 
 INK = "#1a1a1a"
 GREY = "#6f6f6f"  # 4.9 : 1 on white, so that thin text in it is still readable
@@ -56,13 +68,15 @@ COLORS |= {"OS": COLORS["left"], "OD": COLORS["right"]}
 #: Meaning -> marker, so that a picture printed in grey can still be read.
 MARKERS: dict[str, str] = {
     "left": "o", "right": "s", "OS": "o", "OD": "s", "truth": "x", "paper": "D", "ours": "o",
-    "empirical": "s", "copula": "o", "exact": "o", "fmcem": "s", "mcem": "^", "likelihood": "v", "rank": "P", "score": "d",
+    "empirical": "s", "copula": "o", "exact": "o", "fmcem": "s", "mcem": "^", "likelihood": "v",
+    "rank": "P", "score": "d",
 }  # fmt: skip
 
 #: Meaning -> line style.
 LINES: dict[str, str | tuple] = {
     "left": "-", "right": "--", "OS": "-", "OD": "--", "truth": ":", "paper": "-.", "ours": "-",
-    "empirical": "--", "copula": "-", "exact": "-", "fmcem": "--", "mcem": "-.", "likelihood": ":", "rank": (0, (5, 1)), "score": (0, (1, 1)),
+    "empirical": "--", "copula": "-", "exact": "-", "fmcem": "--", "mcem": "-.",
+    "likelihood": ":", "rank": (0, (5, 1)), "score": (0, (1, 1)),
 }  # fmt: skip
 
 PAGE_WIDTH = 7.2  #: inches; the text column of a page
@@ -168,15 +182,24 @@ def new_figure(size: str | tuple[float, float] = "single", rows: int = 1, column
 
 
 def mark_smoke(figure: Figure) -> Figure:
-    """Write across a figure that its numbers come from a smoke run: they test the machinery and say nothing about the method."""
+    """Write across a figure that it comes from a smoke run, which tests the machinery and says nothing about the method."""
     figure.text(
-        0.5, 0.5, "smoke run: not a result", rotation=25, ha="center", va="center", fontsize=20, color=GREY, alpha=0.45, zorder=10
+        0.5,
+        0.5,
+        "smoke run: not a result",
+        rotation=25,
+        ha="center",
+        va="center",
+        fontsize=20,
+        color=GREY,
+        alpha=0.45,
+        zorder=10,
     )
     return figure
 
 
 def save(figure: Figure, path: str | Path, **options: object) -> Path:
-    """Write a figure with the book's settings; parent folders are made, no time stamp is stored, so equal figures are equal files."""
+    """Write a figure with the book's settings; folders are made, and no time stamp is kept, so equal figures are equal files."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix in {".svg", ".pdf"} else {"Software": None}
