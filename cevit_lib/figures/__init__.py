@@ -182,7 +182,7 @@ def new_figure(size: str | tuple[float, float] = "single", rows: int = 1, column
 
 
 def mark_smoke(figure: Figure) -> Figure:
-    """Write across a figure that it comes from a smoke run, which tests the machinery and says nothing about the method."""
+    """Write across a figure that it comes from a smoke run, which tests the machinery and says nothing on the method."""
     figure.text(
         0.5,
         0.5,
@@ -199,7 +199,7 @@ def mark_smoke(figure: Figure) -> Figure:
 
 
 def save(figure: Figure, path: str | Path, **options: object) -> Path:
-    """Write a figure with the book's settings; folders are made, and no time stamp is kept, so equal figures are equal files."""
+    """Write a figure with the book's settings; folders are made, and no time stamp is kept: equal figures, equal files."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix in {".svg", ".pdf"} else {"Software": None}
