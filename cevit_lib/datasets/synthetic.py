@@ -1,0 +1,189 @@
+"""The paper's synthetic pairs of images (Section 5, Supplement B.1), as its text and as the earlier public code draw them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.polynomial.hermite_e import hermegauss
+
+from cevit_lib.datasets.paired import PairedEyes
+from cevit_lib.errors import ParameterError
+
+TEXT_CORRELATION = (
+    (1.0, 0.720, 0.294, 0.213),
+    (0.720, 1.0, 0.205, 0.336),
+    (0.294, 0.205, 1.0, 0.569),
+    (0.213, 0.336, 0.569, 1.0),
+)
+CODE_CORRELATION = (
+    (1.0, 0.5, 0.5, 0.125),
+    (0.5, 1.0, 0.125, 0.5),
+    (0.5, 0.125, 1.0, 0.5),
+    (0.125, 0.5, 0.5, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class SyntheticTruth:
+    """What generated a synthetic data set.
+
+    Attributes
+    ----------
+    g1, g2 : torch.Tensor
+        ``(n, 2)`` regression functions of the continuous and of the binary responses at each eye's image.
+    outputs : torch.Tensor
+        ``(n, 4)`` what a perfect network would put out: the two means ``g1``, then the logits of ``P(y = 1 | image)``.
+    correlation : torch.Tensor
+        ``(4, 4)`` correlation of the latent errors. For the text's process this is Gamma of Eq. (6) itself.
+    scale : torch.Tensor
+        ``(2,)`` standard deviations of the continuous errors.
+    process : str
+        ``"text"`` or ``"code"``.
+    """
+
+    g1: torch.Tensor
+    g2: torch.Tensor
+    outputs: torch.Tensor
+    correlation: torch.Tensor
+    scale: torch.Tensor
+    process: str
+
+    def subset(self, at: torch.Tensor) -> "SyntheticTruth":
+        """Return the truth of some patients."""
+        return SyntheticTruth(self.g1[at], self.g2[at], self.outputs[at], self.correlation, self.scale, self.process)
+
+
+class SyntheticPairs(PairedEyes):
+    """Pairs of one-channel 72 x 72 images with four mixed responses (Section 5 and Supplement B.1).
+
+    Each image has nine blocks of 24 x 24 pixels. Pixels are normal with the same correlation 1/2 between the two eyes; in
+    the bottom-right block they have mean 0.5 and variance 0.25, elsewhere mean 0 and variance 0.5. With
+    ``S1, S2, S3`` the sums over pixels 1-3, 4-6 and 7-9 (rows and columns alike; ``tanh`` inside ``S1`` and ``S3``),
+    ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All those pixels lie in the top-left block: the special block (3, 3) never enters
+    a response.
+
+    ``process="text"``: ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4 x 4 correlation. The
+    margin is a probit, so the true logit is ``logit Phi(g2)``.
+
+    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere; errors with correlations
+    1/2, and 1/8 across eye and task; labels drawn as Bernoulli of ``sigmoid(g2 + e)``, which adds a logistic error of
+    variance ``pi^2 / 3`` and shrinks the latent correlations; ``S3`` of the left eye is ``tanh`` of the sum, of the right
+    eye the sum of ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside [0, 1]; this does not.)
+
+    Parameters
+    ----------
+    n : int
+        Number of patients.
+    rng : numpy.random.Generator
+        Source of randomness.
+    process : {"text", "code"}
+        Which of the two generating processes.
+    correlation : array of shape (4, 4), optional
+        Another correlation of the errors, for sensitivity studies; default is the process's own.
+
+    Raises
+    ------
+    ParameterError
+        ``n`` is not positive, ``process`` unknown or ``correlation`` no positive definite correlation matrix.
+    """
+
+    SIZE = 72
+    BLOCK = 24
+
+    def __init__(
+        self,
+        n: int,
+        rng: np.random.Generator,
+        process: Literal["text", "code"] = "text",
+        *,
+        correlation: np.ndarray | None = None,
+    ) -> None:
+        if n < 1:
+            raise ParameterError(f"n = {n} patients: give a positive number.")
+        if process not in ("text", "code"):
+            raise ParameterError(
+                f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier public code's)."
+            )
+        default = TEXT_CORRELATION if process == "text" else CODE_CORRELATION
+        errors_correlation = _checked(np.array(default if correlation is None else correlation, dtype=float))
+        images = _draw_images(n, rng, variance=0.5 if process == "text" else 0.25)
+        g1, g2 = regression_functions(images, process)
+        errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
+        latent = g2 + errors[:, 2:]
+        if process == "code":
+            latent = latent + rng.logistic(size=(n, 2))
+        y = np.concatenate([g1 + errors[:, :2], latent > 0], axis=1)
+        super().__init__(
+            images=torch.from_numpy(images[:, :, None]),
+            y=torch.from_numpy(y),
+            ids=tuple(f"S{i:05d}" for i in range(n)),
+            responses=("y1_OS", "y2_OD", "y3_OS", "y4_OD"),
+            continuous=2,
+            name="synthetic",
+            notes={"process": process, "flow": {"patients drawn": n, "kept": n}},
+            truth=_truth(g1, g2, errors_correlation, process),
+        )
+
+
+def regression_functions(images: np.ndarray, process: str = "text") -> tuple[np.ndarray, np.ndarray]:
+    """Return ``g1`` and ``g2`` (Supplement B.1), each ``(n, 2)``, of images ``(n, 2, 72, 72)``."""
+    images = np.asarray(images, dtype=float)
+    axes = (-2, -1)
+    s1 = np.tanh(images[..., 0:3, 0:3]).sum(axes)
+    s2 = images[..., 3:6, 3:6].sum(axes)
+    s3 = np.tanh(images[..., 6:9, 6:9]).sum(axes)
+    if process == "code":
+        s3[:, 0] = np.tanh(images[:, 0, 6:9, 6:9].sum(axes))
+    return s1 + s2 + s3, s2
+
+
+def _draw_images(n: int, rng: np.random.Generator, variance: float) -> np.ndarray:
+    """Draw ``(n, 2, 72, 72)`` float32 pixels: one shared and one own normal part give the correlation 1/2 between eyes."""
+    size, block = SyntheticPairs.SIZE, SyntheticPairs.BLOCK
+    shared = rng.standard_normal((n, 1, size, size), dtype=np.float32)
+    images = rng.standard_normal((n, 2, size, size), dtype=np.float32)
+    images = np.sqrt(np.float32(0.5)) * (images + shared)
+    scale = np.full((size, size), np.sqrt(variance), dtype=np.float32)
+    scale[-block:, -block:] = 0.5
+    mean = np.zeros((size, size), dtype=np.float32)
+    mean[-block:, -block:] = 0.5
+    return mean + scale * images
+
+
+def _truth(g1: np.ndarray, g2: np.ndarray, correlation: np.ndarray, process: str) -> SyntheticTruth:
+    latent_sd = np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)]) if process == "code" else np.ones(4)
+    latent = correlation / np.outer(latent_sd, latent_sd)
+    np.fill_diagonal(latent, 1.0)
+    scores = torch.from_numpy(g2)
+    if process == "text":
+        logits = torch.special.log_ndtr(scores) - torch.special.log_ndtr(-scores)
+    else:
+        logits = _logit_of_normal_mixture(scores)
+    return SyntheticTruth(
+        g1=torch.from_numpy(g1),
+        g2=scores,
+        outputs=torch.cat([torch.from_numpy(g1), logits], dim=1),
+        correlation=torch.from_numpy(latent),
+        scale=torch.ones(2, dtype=torch.float64),
+        process=process,
+    )
+
+
+def _logit_of_normal_mixture(scores: torch.Tensor, nodes: int = 60) -> torch.Tensor:
+    """Return ``logit E{sigmoid(score + e)}``, ``e ~ N(0, 1)``, by Gauss-Hermite quadrature."""
+    points, weights = (torch.from_numpy(part) for part in hermegauss(nodes))
+    log_weights = torch.log(weights / weights.sum())
+    shifted = scores[..., None] + points
+    up = torch.logsumexp(log_weights + torch.nn.functional.logsigmoid(shifted), dim=-1)
+    down = torch.logsumexp(log_weights + torch.nn.functional.logsigmoid(-shifted), dim=-1)
+    return up - down
+
+
+def _checked(correlation: np.ndarray) -> np.ndarray:
+    square = (
+        correlation.shape == (4, 4) and np.allclose(correlation, correlation.T) and np.allclose(np.diag(correlation), 1)
+    )
+    if not square or np.linalg.eigvalsh(correlation)[0] <= 0:
+        raise ParameterError("correlation must be a 4 x 4 positive definite matrix with ones on its diagonal.")
+    return correlation
