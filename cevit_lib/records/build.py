@@ -1,0 +1,122 @@
+"""Building a record: its identity and its contents."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from cevit_lib.errors import ProvenanceError
+from cevit_lib.recipes import RECIPES
+from cevit_lib.records.provenance import provenance
+
+SCALES = ("paper", "smoke")
+
+
+def new_record(
+    study: str, configuration: dict, seeds: Iterable[int], metrics: dict, *, scale: str = "paper",
+    parameters: dict | None = None, trace: list | dict | None = None, predictions: list | dict | None = None,
+    columns: dict | None = None, arrays: dict | None = None, data: dict | None = None, seconds: float | None = None,
+    times: dict | None = None, dtype: str = "float64", device=None, status: str = "done", notes: str | None = None,
+    commit: str | None = None,
+) -> dict:
+    """Return a record with its provenance filled in; ``write_record`` puts it into ``results/``.
+
+    Parameters
+    ----------
+    study : str
+        A name in ``cevit_lib.recipes.RECIPES``.
+    configuration : dict
+        The full merged configuration, defaults included. It identifies the record, so a benchmark that times
+        several machines names the machine here.
+    seeds : iterable of int
+        Every seed that was used.
+    metrics : dict
+        The numbers that pages print; values are numbers, lists or nested dicts of them. NaN is stored as null.
+    scale : {"paper", "smoke"}
+        A smoke record is never published.
+    parameters : dict, optional
+        Estimated parameters, such as ``{"correlation": (p, p), "scale": (p0,)}``.
+    trace : list or dict, optional
+        One entry per epoch or iteration.
+    predictions, columns : dict of lists, optional
+        Small tables by column: per patient, or per replication of a Monte Carlo study.
+    arrays : dict of ndarray, optional
+        What is too large for JSON; stored in one npz beside the record, with its sha256.
+    data : dict, optional
+        Such as ``{"name": "grape", "hash": ..., "split": ...}``.
+    seconds, times : float and dict, optional
+        Wall time in seconds: the whole and its parts.
+    dtype, device, commit : optional
+        The device defaults to CUDA where torch is imported and has it. For ``commit`` see
+        ``cevit_lib.records.provenance.commit_and_dirty``.
+    status : {"done", "not converged", "failed"}
+        A failed fit is recorded too; it is never published.
+
+    Raises
+    ------
+    ProvenanceError
+        The study has no line in ``RECIPES``, or the scale is unknown.
+    """
+    if scale not in SCALES:
+        raise ProvenanceError(f"a record's scale is one of {', '.join(SCALES)}, got {scale!r}")
+    seeds = [int(seed) for seed in seeds]
+    identity = record_id(study, configuration, seeds, scale, data)
+    content = {"configuration": configuration, "data": data, "metrics": metrics, "parameters": parameters,
+               "trace": trace, "predictions": predictions, "columns": columns,
+               "times": {"total_seconds": seconds, **(times or {})}}
+    return {"id": identity, "study": study, "recipe": RECIPES[study], "scale": scale, "status": status,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"), "seeds": seeds, "dtype": str(dtype),
+            "notes": notes, **plain(content), **provenance(device, commit), "arrays": arrays}
+
+
+def record_id(study: str, configuration: dict, seeds: Iterable[int], scale: str = "paper",
+              data: dict | None = None) -> str:
+    """Return the twelve hexadecimal digits that identify a fit: study, recipe, configuration, seeds, data, scale.
+
+    Raises
+    ------
+    ProvenanceError
+        The study has no line in ``RECIPES``.
+    """
+    if study not in RECIPES:
+        raise ProvenanceError(f"study {study!r} has no recipe version; add a line to cevit_lib/recipes.py "
+                              f"(known: {', '.join(sorted(RECIPES)) or 'none'})")
+    identity = [study, RECIPES[study], plain(configuration), [int(seed) for seed in seeds], scale, plain(data)]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def find_record(study: str, configuration: dict, seeds: Iterable[int], scale: str = "paper",
+                data: dict | None = None, folder: Path | None = None) -> dict | None:
+    """Return the record of exactly this fit if it exists, so that a grid skips what it has.
+
+    Raises
+    ------
+    ProvenanceError
+        The file is there but is not a valid record.
+    """
+    from cevit_lib.records.store import read_record, record_path
+
+    path = record_path(study, record_id(study, configuration, seeds, scale, data), scale, folder)
+    return read_record(path) if path.is_file() else None
+
+
+def plain(value):
+    """Return tensors, arrays and numpy scalars as what JSON holds; NaN and infinities become null."""
+    if isinstance(value, dict):
+        return {str(key): plain(element) for key, element in value.items()}
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple, range, set, frozenset)):
+        return [plain(element) for element in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if value is None or isinstance(value, (str, int, bool)):
+        return value
+    return str(value)

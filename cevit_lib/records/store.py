@@ -1,0 +1,256 @@
+"""Records on disk: written whole or not at all, read back only when they are fit to be published."""
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cevit_lib.errors import ProvenanceError
+from cevit_lib.paths import project_root, results_folder
+from cevit_lib.recipes import RECIPES
+
+# what may differ between two writings of one fit without making them different records
+_VOLATILE = ("created", "times", "peak_memory")
+
+
+def scratch_folder() -> Path:
+    """Return where smoke records go: ``CEVIT_SCRATCH`` if set, else ``build/smoke`` under the root."""
+    named = os.environ.get("CEVIT_SCRATCH")
+    return (Path(named).expanduser().resolve() if named else project_root() / "build" / "smoke") / "results"
+
+
+def record_path(study: str, identity: str, scale: str = "paper", folder: Path | None = None) -> Path:
+    """Return where a record lies; smoke records never share a folder with those that pages draw."""
+    base = Path(folder) if folder else scratch_folder() if scale == "smoke" else results_folder()
+    return base / study / f"{identity}.json"
+
+
+def write_record(record: dict, folder: str | os.PathLike | None = None) -> Path:
+    """Write a record to ``folder/study/id.json`` (arrays beside it as npz) and return the path.
+
+    The file appears whole or not at all, and what was there before a kill or a full disk is still there after it.
+
+    Raises
+    ------
+    ProvenanceError
+        The record does not fit the schema, or another one of the same id exists: records are added, never edited.
+    OSError
+        The disk is full; the message says so and names the file.
+    """
+    record = dict(record)
+    path = record_path(record["study"], record["id"], record["scale"], folder)
+    arrays = record.pop("arrays", None)
+    payload = _npz_bytes(arrays) if arrays and "sha256" not in arrays else None
+    record["arrays"] = ({"file": path.with_suffix(".npz").name, "sha256": hashlib.sha256(payload).hexdigest(),
+                         "names": sorted(arrays)} if payload else arrays or None)
+    validate_record(record, path)
+    if path.is_file():
+        old = read_record(path)
+        _refuse_other(old, record, path)
+        if record["scale"] != "smoke" and old["dirty"] == record["dirty"]:
+            return path  # the same record once more
+    if payload:
+        write_whole(path.with_suffix(".npz"), payload)
+    write_whole(path, (to_text(record) + "\n").encode())
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file by way of a temporary one beside it, so that a reader never meets a half of it.
+
+    Raises
+    ------
+    OSError
+        The disk is full; the message says so and names the file.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(error.errno, f"the disk is full: could not write {path} ({len(content)} bytes); "
+                                       "what was there before is untouched. Free some space and run again") from error
+        raise
+    finally:
+        # after a success the name is gone; after anything else, a Ctrl-C included, the half file is removed
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def to_text(value, indent: str = "") -> str:
+    """Return JSON with one line per field, but lists of numbers on one line: short files, readable differences."""
+    if isinstance(value, dict) and value:
+        inner = indent + " "
+        lines = [f"{inner}{json.dumps(key)}: {to_text(element, inner)}" for key, element in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(element, (dict, list)) for element in value):
+        inner = indent + " "
+        return "[\n" + ",\n".join(inner + to_text(element, inner) for element in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _refuse_other(old: dict, new: dict, path: Path) -> None:
+    # smoke runs repeat themselves, and a dirty record was never fit to be drawn
+    if new["scale"] == "smoke" or (old["dirty"] and not new["dirty"]):
+        return
+    differ = [key for key in new if key not in _VOLATILE and old.get(key) != new[key]]
+    if differ:
+        raise ProvenanceError(f"{path} already holds another record of the same fit (they differ in "
+                              f"{', '.join(differ)}). Records are added, never edited: change the configuration or "
+                              "seeds, raise the study's recipe version, or remove the old file on purpose")
+
+
+def _npz_bytes(arrays: dict) -> bytes:
+    stream = io.BytesIO()
+    converted = {name: value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+                 for name, value in arrays.items()}
+    np.savez_compressed(stream, **converted)
+    return stream.getvalue()
+
+
+def load_arrays(record: dict, folder: str | os.PathLike | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays that lie beside a record.
+
+    Raises
+    ------
+    ProvenanceError
+        The record has none, or the file is missing or is not the one that the record was written with.
+    """
+    described = record.get("arrays")
+    if described and "sha256" not in described:
+        return described  # not written yet
+    path = record_path(record["study"], record["id"], record["scale"], folder).with_suffix(".npz")
+    if not described or not path.is_file():
+        raise ProvenanceError(f"record {record['id']} of {record['study']!r} has no arrays at {path}")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != described["sha256"]:
+        raise ProvenanceError(f"{path} is not the file its record was written with: its sha256 differs")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@cache
+def _validator():
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads((Path(__file__).resolve().parents[1] / "schemas" / "record.json").read_text("utf-8"))
+    return Draft202012Validator(schema)
+
+
+def validate_record(record: dict, path: Path | str = "record") -> None:
+    """Check a record against ``cevit_lib/schemas/record.json``.
+
+    Raises
+    ------
+    ProvenanceError
+        It does not fit; the message names the file, the field and what was expected.
+    """
+    error = next(iter(sorted(_validator().iter_errors(record), key=lambda error: list(map(str, error.path)))), None)
+    if error:
+        field = ".".join(map(str, error.path)) or "(top)"
+        raise ProvenanceError(f"{path} is not a valid record: {field}: {error.message[:300]}")
+
+
+def read_record(path: Path) -> dict:
+    """Read and validate one file.
+
+    Raises
+    ------
+    ProvenanceError
+        It is not JSON or does not fit the schema.
+    """
+    try:
+        record = json.loads(Path(path).read_text("utf-8"))
+    except ValueError as error:
+        raise ProvenanceError(f"{path} is not JSON: {error}") from None
+    validate_record(record, path)
+    return record
+
+
+def load_records(
+    study: str, publication: bool = True, configuration: dict | None = None, *, scale: str | None = None,
+    folder: str | os.PathLike | None = None, expected: int | None = None,
+) -> list[dict]:
+    """Return the records of a study whose configuration holds the given values, sorted by creation.
+
+    Parameters
+    ----------
+    study : str
+    publication : bool
+        Refuse what no page may draw: smoke, dirty, outdated or failed records. Otherwise all valid ones come.
+    configuration : dict, optional
+        Only records whose configuration has these values.
+    scale : {"paper", "smoke"}, optional
+        Where to look: smoke records lie in the scratch folder. Default: those of ``results/``.
+    folder : path, optional
+        A folder to read instead of ``results/``.
+    expected : int, optional
+        How many records the grid has; fewer is an error that counts them.
+
+    Raises
+    ------
+    ProvenanceError
+        There is none, too few, or one that may not be published; the message names file, reason and remedy.
+    """
+    where = record_path(study, "any", scale or "paper", folder).parent
+    records = []
+    for path in sorted(where.glob("*.json")):
+        record = read_record(path)
+        if matches(record["configuration"], configuration or {}):
+            if publication:
+                refuse_unpublishable(record, path)
+            records.append(record)
+    if not records:
+        raise ProvenanceError(f"no record of study {study!r}{_described(configuration)} in {where}; {remedy(study)}")
+    if expected is not None and len(records) < expected:
+        raise ProvenanceError(f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}")
+    return sorted(records, key=lambda record: (record["created"], record["id"]))
+
+
+def matches(configuration: dict, wanted: dict) -> bool:
+    """Tell whether a configuration holds all wanted values, nested ones included."""
+    return all(matches(configuration.get(key) or {}, value) if isinstance(value, dict)
+               else key in configuration and configuration[key] == value for key, value in wanted.items())
+
+
+def refuse_unpublishable(record: dict, path: Path) -> None:
+    """Raise ``ProvenanceError`` unless a page of the book may draw this record."""
+    study, current = record["study"], RECIPES.get(record["study"])
+    reason = None
+    if record["scale"] == "smoke":
+        reason = "is a smoke record (a tiny grid that only shows that the code runs)"
+    elif record["dirty"]:
+        reason = "is dirty: it was made from code that is in no commit"
+    elif record["status"] == "failed":
+        reason = "is the record of a failed fit"
+    elif current is None:
+        reason = f"belongs to a study that has no recipe version in cevit_lib/recipes.py: {study!r}"
+    elif record["recipe"] != current:
+        reason = f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"
+    if reason:
+        raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
+
+
+def remedy(study: str) -> str:
+    """Say what makes the records of a study."""
+    return (f"make it from a clean commit at scale paper: run the page or script that owns {study!r} "
+            f"(cevit run PAGE -p scale paper) and commit results/{study}")
+
+
+def _described(configuration: dict | None) -> str:
+    return f" with {configuration}" if configuration else ""

@@ -1,0 +1,24 @@
+"""Notebooks run strictly: parameters checked before any work, success proved by the notebook's own last cell.
+
+A page begins with ``check_parameters`` (see there for the two cells) and ends with a cell tagged ``remove-cell``::
+
+    finished()
+"""
+
+import os
+
+from cevit_lib.runner.parameters import check_parameters, coerce, declared_parameters
+
+__all__ = ["check_parameters", "coerce", "declared_parameters", "finished"]
+
+NONCE = "CEVIT_RUN_NONCE"
+
+
+def finished() -> None:
+    """Tell the runner that the notebook came to its end; the last cell of every page calls it.
+
+    The runner puts a fresh nonce into the kernel's environment and believes in success only when this call prints
+    it back. Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
+    """
+    if os.environ.get(NONCE):
+        print(f"finished {os.environ[NONCE]}")

@@ -1,0 +1,237 @@
+"""Parameters of a notebook: what its ``parameters`` cell declares, and whether a value fits the declaration."""
+
+import ast
+import json
+import math
+import types
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin
+
+from cevit_lib.errors import ParameterError
+
+_WORDS = {"true": True, "false": False}
+_NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple, "dict": dict, "Any": Any}
+
+
+def check_parameters(spec: dict, namespace: dict) -> None:
+    """Validate the parameters of a notebook in its first cell after the ``parameters`` cell, before any work.
+
+    Values that have one clear reading are converted in place: ``"1e-4"`` (what YAML makes of ``lr: 1e-4``) becomes
+    a float, ``"false"`` the boolean, ``"[3, 4]"`` a list. Names that papermill injected and the notebook does not
+    know are refused, so a misspelt name stops the run under plain papermill too.
+
+    Parameters
+    ----------
+    spec : dict
+        One entry per parameter: ``name: type`` or ``name: (type, rule)``. The type is ``str``, ``int``, ``float``,
+        ``bool``, ``list[int]`` and the like, ``dict``, or any of these ``| None``. The rule is, for a number (or the
+        numbers in a list), ``(lowest, highest)``, both included, ``None`` for an open end; for a string the
+        collection of allowed words; a list or set always lists the allowed values.
+    namespace : dict
+        The notebook's ``globals()``; converted values are written back to it.
+
+    Raises
+    ------
+    ParameterError
+        A parameter is missing, unknown, ill-typed or out of range; all faults are listed at once.
+
+    Examples
+    --------
+    The two cells at the head of a page, the first one tagged ``parameters``::
+
+        scale: str = "stored"
+        learning_rate: float = 1e-4
+        seeds: list[int] = [0, 1]
+
+        from cevit_lib.runner import check_parameters, finished
+        check_parameters({
+            "scale": (str, ("stored", "smoke", "paper")),
+            "learning_rate": (float, (0.0, 1.0)),
+            "seeds": (list[int], (0, None)),
+        }, globals())
+    """
+    faults = [unknown_parameter(name, spec) for name in _injected_names(namespace) if name not in spec]
+    for name, entry in spec.items():
+        kind, rule = entry if isinstance(entry, tuple) else (entry, None)
+        try:
+            if name not in namespace:
+                raise ParameterError(f"parameter {name!r} is not defined in the parameters cell")
+            namespace[name] = coerce(name, namespace[name], kind)
+            _check_rule(name, namespace[name], rule)
+        except ParameterError as error:
+            faults.append(str(error))
+    if faults:
+        raise ParameterError("; ".join(faults))
+
+
+def unknown_parameter(name: str, known) -> str:
+    """Say that a name is unknown, with the nearest known one."""
+    close = get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"unknown parameter {name!r}{hint} This notebook takes: {', '.join(known) or 'none'}"
+
+
+def coerce(name: str, value, kind):
+    """Return ``value`` as ``kind`` where there is one clear reading.
+
+    Raises
+    ------
+    ParameterError
+        There is none; the message names the parameter, what came and how to write what was expected.
+    """
+    origin = get_origin(kind)
+    if kind is Any:
+        return value
+    if origin is Literal:
+        return _one_of(name, value, get_args(kind))
+    if origin in (Union, types.UnionType):
+        return _coerce_union(name, value, get_args(kind))
+    if kind is type(None):
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
+            return None
+        raise _ill_typed(name, value, "None")
+    if (origin or kind) in (list, tuple, dict):
+        return _coerce_collection(name, value, kind)
+    convert = {bool: _as_bool, int: _as_int, float: _as_float, str: _as_str}.get(kind)
+    if convert is None:
+        raise ParameterError(f"parameter {name!r} is declared as {kind!r}, which is none of {', '.join(_NAMES)}")
+    result = convert(value)
+    if result is None:
+        raise _ill_typed(name, value, kind.__name__)
+    return result
+
+
+def _as_bool(value):
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
+def _as_float(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _as_int(value):
+    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+        return int(value)
+    number = _as_float(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _as_str(value):
+    return value if isinstance(value, str) else None
+
+
+def _coerce_union(name, value, kinds):
+    faults = []
+    # None first, so that the word "none" is not taken for a string
+    for kind in sorted(kinds, key=lambda kind: kind is not type(None)):
+        try:
+            return coerce(name, value, kind)
+        except ParameterError as error:
+            faults.append(error)
+    raise faults[-1]
+
+
+def _coerce_collection(name, value, kind):
+    container, inner = get_origin(kind) or kind, get_args(kind)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value.replace("'", '"').replace("(", "[").replace(")", "]"))
+        except ValueError:
+            pass
+    fits = isinstance(value, dict) if container is dict else isinstance(value, (list, tuple))
+    if not fits:
+        raise _ill_typed(name, value, getattr(kind, "__name__", str(kind)) if not inner else str(kind))
+    if container is dict:
+        return value
+    return container(coerce(f"{name}[{i}]", element, inner[0]) if inner else element for i, element in enumerate(value))
+
+
+def _ill_typed(name, value, wanted: str) -> ParameterError:
+    how = ""
+    if wanted.startswith(("list", "tuple")):
+        how = f"; write -p {name} \"[3, 4]\" or, in a file for -f, {name}: [3, 4]"
+    elif wanted == "bool":
+        how = f"; write -p {name} true or -p {name} false"
+    return ParameterError(f"parameter {name!r} must be {wanted}, got {type(value).__name__} {value!r}{how}")
+
+
+def _one_of(name, value, allowed):
+    if value not in allowed:
+        raise ParameterError(f"parameter {name!r} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def _check_rule(name, value, rule) -> None:
+    if rule is None or value is None:
+        return
+    if isinstance(value, (list, tuple)):
+        for index, element in enumerate(value):
+            _check_rule(f"{name}[{index}]", element, rule)
+    elif isinstance(rule, tuple) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        low, high = rule
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise ParameterError(f"parameter {name!r} must lie in [{low}, {high}], got {value!r}")
+    else:
+        _one_of(name, value, sorted(rule, key=str) if isinstance(rule, (set, frozenset)) else rule)
+
+
+def _injected_names(namespace: dict) -> list[str]:
+    """Return the names assigned by the cell that papermill injected, found in IPython's history of inputs."""
+    for source in reversed(namespace.get("In") or []):
+        if source.startswith("# Parameters\n"):
+            return [target.id for node in ast.parse(source).body if isinstance(node, ast.Assign)
+                    for target in node.targets if isinstance(target, ast.Name)]
+    return []
+
+
+def declared_parameters(source: str) -> dict:
+    """Return ``name -> (type, default)`` from the source of a ``parameters`` cell, without running it.
+
+    The type is the annotation, or that of the literal default where there is none.
+
+    Raises
+    ------
+    ParameterError
+        A line is not ``name: type = literal``.
+    """
+    declared = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # a docstring
+        target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
+        if not isinstance(target, ast.Name) or node.value is None:
+            raise ParameterError(f"the parameters cell may hold only 'name: type = default', got {ast.unparse(node)!r}")
+        try:
+            default = ast.literal_eval(node.value)
+        except ValueError:
+            raise ParameterError(f"the default of parameter {target.id!r} must be a literal, got "
+                                 f"{ast.unparse(node.value)!r}") from None
+        kind = _resolve(node.annotation) if isinstance(node, ast.AnnAssign) else type(default)
+        declared[target.id] = (kind, default)
+    return declared
+
+
+def _resolve(node):
+    """Return the type that an annotation names."""
+    if isinstance(node, ast.Name) and node.id in _NAMES:
+        return _NAMES[node.id]
+    if isinstance(node, ast.Constant) and node.value is None:
+        return type(None)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _resolve(node.left) | _resolve(node.right)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if node.value.id == "Literal":
+            return Literal[tuple(ast.literal_eval(element) for element in inner)]
+        if node.value.id in ("list", "tuple", "dict"):
+            known = [_resolve(element) for element in inner if getattr(element, "value", None) is not ...]
+            return _NAMES[node.value.id][tuple(known)]
+    raise ParameterError(f"the annotation {ast.unparse(node)!r} is none of {', '.join(_NAMES)}, list[...], ... | None")
