@@ -1,0 +1,42 @@
+# Two commands: make book, make test. Each makes its own environment in .venv from requirements.lock, once.
+
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+SCALE  ?= stored
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: book test run clean distclean help
+
+help:
+	@echo "make book                    notebooks executed, book in _build/html"
+	@echo "make test                    tests, a smoke run of every notebook, the book with warnings as errors"
+	@echo "make run NB=name SCALE=smoke one notebook into build/run (ARGS='-p name value' for more parameters)"
+	@echo "make clean                   remove what was built, keep the environment; make distclean removes it too"
+
+# an unfinished installation leaves no stamp behind, so the next call starts it afresh
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet -r requirements.lock
+	$(RUN) -m pip install --quiet --no-deps -e .
+	@touch $@
+
+book: $(READY)
+	$(RUN) -m cevit_lib.pages build
+
+test: $(READY)
+	$(RUN) -m cevit_lib.pages test
+
+run: $(READY)
+	@test -n "$(NB)" || { echo "name a notebook: make run NB=copula_loss SCALE=smoke" >&2; exit 2; }
+	@test -f notebooks/$(basename $(notdir $(NB))).md || { echo "no notebook notebooks/$(basename $(notdir $(NB))).md; there are: $(basename $(notdir $(wildcard notebooks/*.md)))" >&2; exit 2; }
+	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb -p scale $(SCALE) $(ARGS)
+
+clean:
+	rm -rf _build build book/executed .pytest_cache .ruff_cache
+
+distclean: clean
+	rm -rf $(VENV) *.egg-info
