@@ -3,15 +3,16 @@
 A page begins with ``check_parameters`` (see there for the two cells) and ends with a cell tagged ``remove-cell``::
 
     finished()
+
+``cevit run NOTEBOOK -p name value`` and ``run_notebook`` execute it (the latter two need the extra ``book``).
 """
 
 import os
 
 from cevit_lib.runner.parameters import check_parameters, coerce, declared_parameters
+from cevit_lib.runner.run import NONCE, run_notebook
 
-__all__ = ["check_parameters", "coerce", "declared_parameters", "finished"]
-
-NONCE = "CEVIT_RUN_NONCE"
+__all__ = ["check_parameters", "coerce", "declared_parameters", "finished", "run_notebook"]
 
 
 def finished() -> None:

@@ -1,0 +1,254 @@
+"""``cevit run``: papermill, strictly."""
+
+import contextlib
+import errno
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from cevit_lib.errors import NotebookError, ParameterError
+from cevit_lib.paths import project_root
+from cevit_lib.runner.convert import find_notebook, has_sentinel, notebook_parameters, read_notebook
+from cevit_lib.runner.parameters import coerce, unknown_parameter
+
+NONCE = "CEVIT_RUN_NONCE"
+_ATTEMPTS = 3
+
+
+def add_run_arguments(parser) -> None:
+    """Declare the options of ``cevit run``."""
+    parser.add_argument("notebook", help="a page's name (data), or the path of a .md or .ipynb file")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME VALUE",
+                        help="set a parameter; a list is written -p seeds '[3, 4]'; may be repeated")
+    parser.add_argument("-f", "--file", action="append", default=[], metavar="FILE",
+                        help="YAML or JSON file of parameters; -p wins over it")
+    parser.add_argument("--scale", help="short for -p scale SCALE")
+    parser.add_argument("-o", "--output", help="where the executed notebook goes (default: book/executed/NAME.ipynb, "
+                                               "for scale smoke build/smoke/NAME.ipynb)")
+    parser.add_argument("--timeout", "--execution-timeout", type=float, metavar="SECONDS",
+                        help="longest time for one cell, papermill's --execution-timeout (default: no limit)")
+    parser.add_argument("--start-timeout", type=float, default=60, metavar="SECONDS",
+                        help="longest time for the kernel to start, papermill's --start-timeout (default: 60)")
+
+
+def join_pairs(arguments: list[str]) -> list[str]:
+    """Join ``-p NAME VALUE`` into one word, so that a value like -1e-4 is not taken for an option."""
+    joined, rest = [], iter(arguments)
+    for word in rest:
+        if word in ("-p", "--parameter"):
+            name = next(rest, "")
+            value = name if "=" in name else f"{name}={next(rest, '')}"
+            joined.append(f"--parameter={value}")
+        else:
+            joined.append(word)
+    return joined
+
+
+def run_command(options) -> int:
+    """Run what the command line asks for; return the exit status."""
+    given: dict = {}
+    for file in options.file:
+        given |= read_parameter_file(Path(file))
+    for pair in options.parameter:
+        name, _, value = pair.partition("=")
+        given[name] = value
+    if options.scale is not None:
+        given["scale"] = options.scale
+    output = run_notebook(options.notebook, given, output=options.output, timeout=options.timeout,
+                          start_timeout=options.start_timeout)
+    print(f"{options.notebook}: finished, written to {output}", file=sys.stderr)
+    return 0
+
+
+def read_parameter_file(path: Path) -> dict:
+    """Return the parameters in a YAML (or JSON) file.
+
+    Raises
+    ------
+    ParameterError
+        It is missing, not YAML, or not a mapping of names.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ParameterError(f"the parameter file {path} cannot be read: {error}") from None
+    if not isinstance(content or {}, dict):
+        raise ParameterError(f"the parameter file {path} must hold lines 'name: value', got {type(content).__name__}")
+    return content or {}
+
+
+def checked_parameters(declared: dict, given: dict) -> dict:
+    """Return the given parameters in the types that the notebook declares.
+
+    Raises
+    ------
+    ParameterError
+        Names are unknown or values ill-typed; all faults are listed at once.
+    """
+    faults, values = [], {}
+    for name, value in given.items():
+        try:
+            if name not in declared:
+                raise ParameterError(unknown_parameter(name, declared))
+            values[name] = coerce(name, value, declared[name][0])
+        except ParameterError as error:
+            faults.append(str(error))
+    if faults:
+        raise ParameterError("; ".join(faults))
+    return values
+
+
+def default_output(path: Path, scale) -> Path:
+    """Return where a run goes that names no output; a smoke run never replaces a page of the book."""
+    folder = ("build", "smoke") if scale == "smoke" else ("book", "executed")
+    return project_root().joinpath(*folder, f"{path.stem}.ipynb")
+
+
+def run_notebook(notebook: str | os.PathLike, parameters: dict | None = None, *, output=None,
+                 timeout: float | None = None, start_timeout: float = 60, stream=None) -> Path:
+    """Execute a notebook and put the result in place only if it finished.
+
+    Parameters
+    ----------
+    notebook : str or path
+        A page's name, or a ``.md`` or ``.ipynb`` file.
+    parameters : dict, optional
+        Values for names that the ``parameters`` cell declares; strings are read as the declared type.
+    output : path, optional
+        Default: ``book/executed/NAME.ipynb``. A failed run leaves it as it was and writes ``NAME.failed.ipynb``
+        beside it.
+    timeout, start_timeout : float, optional
+        Longest time in seconds for one cell, and for the kernel to start.
+    stream : file, optional
+        Where progress goes (default: standard error).
+
+    Returns
+    -------
+    Path
+        The executed notebook.
+
+    Raises
+    ------
+    ParameterError
+        A name is unknown or a value ill-typed; no kernel was started.
+    NotebookError
+        The notebook did not finish; the message names the cell and the fault.
+    """
+    path = find_notebook(str(notebook))
+    source = read_notebook(path)
+    declared = notebook_parameters(source, path.name)
+    values = checked_parameters(declared, parameters or {})
+    if not has_sentinel(source):
+        raise NotebookError(f"{path.name}: the last code cell must call finished() (from cevit_lib.runner), "
+                            "or a run that stops early cannot be told from one that ends")
+    scale = values.get("scale", declared.get("scale", (str, None))[1])
+    output = Path(output).expanduser().resolve() if output else default_output(path, scale)
+    failed = output.with_name(f"{output.stem}.failed.ipynb")
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: temporary.unlink(missing_ok=True))
+        temporary = output.with_name(f".{output.stem}.{os.getpid()}-{secrets.token_hex(4)}.ipynb")
+        with _named_disk_faults(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                _execute(path, values, temporary, failed, timeout, start_timeout, stream)
+            except BaseException:
+                if temporary.is_file():
+                    os.replace(temporary, failed)
+                raise
+            os.replace(temporary, output)
+            failed.unlink(missing_ok=True)
+    return output
+
+
+@contextlib.contextmanager
+def _named_disk_faults(output: Path):
+    """Say plainly that a disk is full, or a folder closed, where papermill gives a traceback."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+        what = "the disk is full" if full else f"{type(error).__name__}: {error}"
+        raise NotebookError(f"cannot write {output}: {what}; what was there before is untouched") from error
+
+
+def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, start_timeout, stream) -> None:
+    """Run to the end in ``temporary``, or raise ``NotebookError`` that names the cell."""
+    import papermill
+    from nbclient.exceptions import CellControlSignal
+
+    from cevit_lib.runner.engine import Stopped, Watch, stop_on_signals
+
+    nonce, root = secrets.token_hex(8), str(project_root())
+    # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must not be in a page
+    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TQDM_DISABLE": "1", **os.environ, NONCE: nonce, "CEVIT_ROOT": root}
+    for attempt in range(1, _ATTEMPTS + 1):
+        watch = Watch(path.stem, stream)
+        try:
+            with stop_on_signals():
+                notebook = papermill.execute_notebook(
+                    read_notebook(path), str(temporary), values, engine_name="cevit", kernel_name="python3",
+                    progress_bar=False, start_timeout=start_timeout, execution_timeout=timeout, watch=watch, env=env,
+                    kernel_folder=root)
+            return _accept(notebook, nonce, temporary, path)
+        # CellControlSignal: a timeout; RuntimeError: a kernel that died or did not start
+        except (papermill.PapermillExecutionError, CellControlSignal, RuntimeError, KeyError, Stopped) as error:
+            # two kernels that start at once may take one port where sockets are not files
+            if watch.number == 0 and "died" in str(error) and attempt < _ATTEMPTS:
+                continue
+            kept = f". The notebook up to there is {failed}" if temporary.is_file() else ""
+            failure = NotebookError(f"{path.name} did not finish: {_explain(error, watch, timeout)}{kept}")
+            failure.exit_status = 128 + error.number if isinstance(error, Stopped) else 1
+            raise failure from None
+        finally:
+            watch.ended()
+
+
+def _explain(error: BaseException, watch, timeout) -> str:
+    """Say in one sentence what ended a run, and in which cell."""
+    import papermill
+    from jupyter_client.kernelspec import NoSuchKernel
+    from nbclient.exceptions import CellTimeoutError
+
+    from cevit_lib.runner.engine import Stopped
+
+    if isinstance(error, papermill.PapermillExecutionError):
+        full = " (the disk is full)" if f"[Errno {errno.ENOSPC}]" in str(error.evalue) else ""
+        return f"{watch.where()} raised {error.ename}: {error.evalue}{full}"
+    if isinstance(error, CellTimeoutError):
+        return f"{watch.where()} ran longer than --timeout {timeout:g} s and was ended"
+    if isinstance(error, Stopped):
+        return f"stopped by {error} in {watch.where()}; the kernel was ended"
+    if isinstance(error, NoSuchKernel):
+        return "no kernel 'python3' is installed; python -m ipykernel install --sys-prefix --name python3 makes it"
+    if isinstance(error, NotebookError):
+        return str(error)
+    if watch.number:
+        return (f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely ran out of memory: "
+                "use a smaller scale or batch")
+    return f"the kernel did not start: {type(error).__name__}: {error}"
+
+
+def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
+    """Believe in the end only where the last cell printed the nonce; then tidy the notebook up for the book."""
+    import nbformat
+
+    last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
+    printed = "".join(output.get("text", "") for output in last.get("outputs", []))
+    if nonce not in printed:
+        raise NotebookError("it stopped before its last cell, finished(), although every cell that ran succeeded "
+                            "(an exit() or quit()?)")
+    last.outputs = []
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        for tag, added in (("parameters", "remove-cell"), ("injected-parameters", "hide-input")):
+            if tag in tags and added not in tags:
+                tags.append(added)
+        if "injected-parameters" in tags:
+            cell["id"] = "injected-parameters"
+    notebook.metadata.papermill.update(input_path=path.name, output_path=None, environment_variables={})
+    temporary.write_text(nbformat.writes(notebook) + "\n", "utf-8")
