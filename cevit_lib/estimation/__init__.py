@@ -1,0 +1,17 @@
+"""Estimators of the copula parameters: the paper's, the exact ones it lacks, and the predecessor's plug-in."""
+
+from cevit_lib.estimation.em import ExactEM, FastMCEM
+from cevit_lib.estimation.mcem import MonteCarloEM
+from cevit_lib.estimation.mcmc import RankLikelihoodMCMC
+from cevit_lib.estimation.mle import MaximumLikelihood, StandardErrors
+from cevit_lib.estimation.scores import GaussianScoreCorrelation
+
+__all__ = [
+    "ExactEM",
+    "FastMCEM",
+    "GaussianScoreCorrelation",
+    "MaximumLikelihood",
+    "MonteCarloEM",
+    "RankLikelihoodMCMC",
+    "StandardErrors",
+]

@@ -1,0 +1,215 @@
+r"""The E-step: expected second moments of the latent scores given what was observed, and the observed likelihood.
+
+For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind observed labels, and
+the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is normal with mean
+:math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one orthant by
+the labels: equation (11). Missing scores are normal given the rest, so they are integrated in closed form.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import erfcx, log_ndtr
+
+from cevit_lib.estimation.observed import Observed, Pattern
+from cevit_lib.normal import log_bivariate_normal_cdf, log_multivariate_normal_cdf
+
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
+#: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does not grow.
+BLOCK = 8192
+
+
+class Regression(NamedTuple):
+    """The normal law of one block of scores given another: ``u_B | u_A ~ N(slope u_A, covariance)``."""
+
+    slope: np.ndarray
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, correlation: np.ndarray, target: np.ndarray, given: np.ndarray) -> "Regression":
+        cross = correlation[np.ix_(target, given)]
+        slope = np.linalg.solve(correlation[np.ix_(given, given)], cross.T).T
+        return cls(slope, correlation[np.ix_(target, target)] - slope @ cross.T)
+
+
+@dataclass
+class Moments:
+    """What one E-step returns, summed over the patients of one pattern.
+
+    Attributes
+    ----------
+    second : (p, p) array
+        Sum of ``E[z z' | observed]``.
+    log_likelihood : float
+        Sum of the log-density of the observed responses, without the ``- sum log sigma`` of the residuals' scale.
+    """
+
+    second: np.ndarray
+    log_likelihood: float
+
+
+def inverse_mills(b: np.ndarray) -> np.ndarray:
+    r"""Return :math:`\phi(b)/\Phi(b)` in the ``erfcx`` form, which neither overflows nor cancels for any ``b``."""
+    return np.sqrt(2.0 / np.pi) / erfcx(b * -np.sqrt(0.5))
+
+
+def univariate_means(mean: np.ndarray, sd: np.ndarray, part: Pattern):
+    """Return each latent's mean under its own truncated normal, and the standardised limits.
+
+    This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``, which
+    ignore that the two latents of (11) are truncated together.
+    """
+    limit = part.sign * (mean - part.threshold) / sd
+    return mean + part.sign * sd * inverse_mills(limit), limit
+
+
+def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    r"""Return mean, summed second moment and log-probability of pairs of latents truncated by their labels.
+
+    With :math:`w_j = s_j (z_j - \tilde\mu_j)/\tilde v_j^{1/2}` the event is :math:`w > -b` and has probability
+    :math:`\Phi_2(b; r)`. Derivatives of :math:`\log\Phi_2` give every moment (Tallis 1961; the second one by Plackett's
+    identity :math:`\partial\Phi_2/\partial r = \partial^2\Phi_2/\partial b_1\partial b_2`):
+    :math:`E w = R f` and :math:`E w w' = R + R H R`.
+
+    Returns
+    -------
+    mean : (n, 2) array
+    second : (2, 2) array
+        Sum over patients of ``E[z z']``.
+    log_probability : (n,) array
+    """
+    sd = np.sqrt(np.diag(covariance))
+    b = part.sign * (mean - part.threshold) / sd
+    flip = part.sign[:, 0] * part.sign[:, 1]
+    r = flip * (covariance[0, 1] / (sd[0] * sd[1]))
+    with torch.no_grad():
+        log_p = log_bivariate_normal_cdf(*map(torch.from_numpy, (b[:, 0].copy(), b[:, 1].copy(), r))).numpy()
+    across = np.sqrt(1.0 - r**2)
+    log_phi = -0.5 * b**2 - 0.5 * LOG_TWO_PI
+    given_first = (b[:, 1] - r * b[:, 0]) / across
+    f1 = np.exp(log_phi[:, 0] + log_ndtr(given_first) - log_p)
+    f2 = np.exp(log_phi[:, 1] + log_ndtr((b[:, 0] - r * b[:, 1]) / across) - log_p)
+    fr = np.exp(log_phi[:, 0] - 0.5 * given_first**2 - 0.5 * LOG_TWO_PI - log_p) / across
+    shift = np.stack([f1 + r * f2, r * f1 + f2], axis=1)
+    h11, h22 = -b[:, 0] * f1 - r * fr, -b[:, 1] * f2 - r * fr
+    w11 = 1.0 + h11 + 2 * r * fr + r**2 * h22
+    w22 = 1.0 + h22 + 2 * r * fr + r**2 * h11
+    w12 = r + r * (h11 + h22) + (1.0 + r**2) * fr
+    centred = part.sign * sd * shift
+    cross = mean.T @ centred
+    spread = np.array([[w11.sum(), (flip * w12).sum()], [(flip * w12).sum(), w22.sum()]]) * np.outer(sd, sd)
+    return mean + centred, mean.T @ mean + cross + cross.T + spread, log_p
+
+
+def orthant_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    r"""Return what :func:`bivariate_moments` does for any number of labels, from the gradient of :math:`\log\Phi_b`.
+
+    Fisher's identity: the derivative of the log-probability in the mean is :math:`\tilde V^{-1}E(z - \tilde\mu)`, and that
+    in the covariance is :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde V\}\tilde V^{-1}`.
+    """
+    centre = torch.from_numpy(mean).requires_grad_()
+    spread = torch.from_numpy(covariance).requires_grad_()
+    sign = torch.from_numpy(part.sign)
+    flipped = sign[:, :, None] * spread * sign[:, None, :]
+    log_p = log_multivariate_normal_cdf(sign * (centre - torch.from_numpy(part.threshold)), torch.zeros_like(centre), flipped)
+    d_mean, d_spread = torch.autograd.grad(log_p.sum(), (centre, spread))
+    slope = 0.5 * (d_spread + d_spread.T).numpy()
+    shift = d_mean.numpy() @ covariance
+    cross = mean.T @ shift
+    around = len(mean) * covariance + 2.0 * covariance @ slope @ covariance
+    return mean + shift, mean.T @ mean + cross + cross.T + around, log_p.detach().numpy()
+
+
+def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    """Return means, summed second moment and log-probability of the latents behind the observed labels."""
+    labels = part.sign.shape[1]
+    if labels == 0:
+        return mean, np.zeros((0, 0)), np.zeros(len(mean))
+    if labels == 1:
+        sd = np.sqrt(covariance[0])
+        means, limit = univariate_means(mean, sd, part)
+        shift = means - mean
+        # E w^2 = 1 - b lambda(b), with w the standardised latent
+        spread = covariance[0, 0] * (1.0 - limit * part.sign * shift / sd).sum()
+        return means, (mean**2 + 2 * mean * shift).sum(keepdims=True) + spread, log_ndtr(limit[:, 0])
+    return (bivariate_moments if labels == 2 else orthant_moments)(mean, covariance, part)
+
+
+def pattern_moments(part: Pattern, scale: np.ndarray, correlation: np.ndarray) -> Moments:
+    """Return the exact expected second moment and log-likelihood of one pattern's patients."""
+    a, b, m = part.continuous, part.binary, part.missing
+    within = Regression.of(correlation, b, a)
+    a_factor = np.linalg.cholesky(correlation[np.ix_(a, a)])
+    log_det = 2.0 * np.log(np.diag(a_factor)).sum()
+    seen = np.zeros((len(part.seen),) * 2)
+    log_likelihood = 0.0
+    for block in part.blocks(BLOCK):
+        u = block.residual / scale[a]
+        means, second, log_p = latent_moments(u @ within.slope.T, within.covariance, block)
+        whitened = np.linalg.solve(a_factor, u.T)
+        log_likelihood += log_p.sum() - 0.5 * (whitened**2).sum() - 0.5 * len(u) * (len(a) * LOG_TWO_PI + log_det)
+        cross = u.T @ means
+        seen += np.block([[u.T @ u, cross], [cross.T, second]])
+    return Moments(_with_missing(seen, part, correlation), float(log_likelihood))
+
+
+def _with_missing(seen: np.ndarray, part: Pattern, correlation: np.ndarray) -> np.ndarray:
+    """Return the (p, p) second moment from that of the observed scores: missing ones are normal given these."""
+    order, m = part.seen, part.missing
+    second = np.empty_like(correlation)
+    second[np.ix_(order, order)] = seen
+    if len(m):
+        given = Regression.of(correlation, m, order)
+        cross = given.slope @ seen
+        second[np.ix_(m, order)], second[np.ix_(order, m)] = cross, cross.T
+        second[np.ix_(m, m)] = cross @ given.slope.T + len(part) * given.covariance
+    return second
+
+
+def expected_moments(observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> Moments:
+    """Return the exact E-step of all patients: the mean of ``E[z z']`` and the mean log-likelihood.
+
+    The log-likelihood is that of the observed responses in their own units, divided by the number of patients.
+    """
+    parts = [pattern_moments(part, scale, correlation) for part in observed.patterns]
+    log_scale = sum(len(part) * np.log(scale[part.continuous]).sum() for part in observed.patterns)
+    return Moments(
+        sum(part.second for part in parts) / observed.n,
+        float(sum(part.log_likelihood for part in parts) - log_scale) / observed.n,
+    )
+
+
+def plugged_in_moments(
+    observed: Observed, scale: np.ndarray, correlation: np.ndarray, e_step: str, variances: bool = False
+) -> np.ndarray:
+    r"""Return :math:`n^{-1} Z Z'` of Algorithm 2: outer products of expected scores instead of expected products.
+
+    Parameters
+    ----------
+    e_step : "univariate" or "bivariate"
+        Means of ``2n`` univariate truncated normals, or the exact means of (11).
+    variances : bool
+        Add the univariate truncated variances to the diagonal (a cheap correction; not in the paper).
+    """
+    total = np.zeros_like(correlation)
+    for part in observed.patterns:
+        a, b = part.continuous, part.binary
+        within = Regression.of(correlation, b, a)
+        sd = np.sqrt(np.diag(within.covariance))
+        seen = np.zeros((len(part.seen),) * 2)
+        for block in part.blocks(BLOCK):
+            u = block.residual / scale[a]
+            mean = u @ within.slope.T
+            means, limit = univariate_means(mean, sd, block)
+            if e_step == "bivariate":
+                means = latent_moments(mean, within.covariance, block)[0]
+            z = np.concatenate([u, means], axis=1)
+            seen += z.T @ z
+            if variances:
+                mills = block.sign * (means - mean) / sd
+                added = sd**2 * (1.0 - mills * (limit + mills)).sum(axis=0)
+                seen[range(len(a), len(seen)), range(len(a), len(seen))] += added
+        total += _with_missing(seen, part, correlation)
+    return total / observed.n

@@ -1,0 +1,189 @@
+"""Direct maximisation of the observed-data likelihood in ``sigma`` and ``Gamma``, with standard errors."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+
+from cevit_lib.estimation.base import CopulaEstimator, starting_correlation
+from cevit_lib.estimation.correlation import (
+    EIGENVALUE_FLOOR,
+    correlation_from_unconstrained,
+    cov2cor,
+    from_off_diagonal,
+    keep_positive_definite,
+    off_diagonal,
+    smallest_eigenvalue,
+    unconstrained_from_correlation,
+)
+from cevit_lib.estimation.e_step import expected_moments, plugged_in_moments
+from cevit_lib.estimation.observed import Observed
+
+#: Largest free coordinate of the correlation matrix: correlations then stay below 1 - 5e-7.
+COORDINATE_BOUND = 1e3
+
+
+class StandardErrors(NamedTuple):
+    """Standard errors in the shapes of ``CopulaParameters``; ``inf`` where the data say nothing.
+
+    Attributes
+    ----------
+    correlation : (p, p) tensor, zero on the diagonal
+    scale : (p0,) tensor, in the units of the continuous responses
+    """
+
+    correlation: torch.Tensor
+    scale: torch.Tensor
+
+
+def log_likelihood_and_score(observed: Observed, scale: np.ndarray, correlation: np.ndarray):
+    r"""Return the mean observed log-likelihood and its gradients in ``scale`` and ``correlation``.
+
+    By Fisher's identity both gradients follow from the expected second moment ``S`` of one E-step:
+    :math:`\partial/\partial\Gamma = \tfrac12(\Gamma^{-1} S \Gamma^{-1} - \Gamma^{-1})` (every entry on its own) and
+    :math:`\partial/\partial\sigma_j = \{(\Gamma^{-1} S)_{jj} - 1\} / \sigma_j`. Patients who lack response ``j`` add nothing to
+    the latter: for them the expectation of the bracket is zero.
+    """
+    moments = expected_moments(observed, scale, correlation)
+    inverse = np.linalg.inv(correlation)
+    product = inverse @ moments.second
+    in_correlation = 0.5 * (product @ inverse - inverse)
+    in_scale = (np.diag(product)[: observed.p0] - 1.0) / scale
+    return moments.log_likelihood, in_scale, in_correlation
+
+
+def observed_information(
+    observed: Observed, scale: np.ndarray, correlation: np.ndarray, step: float = 1e-4
+) -> np.ndarray:
+    """Return the observed information of ``(sigma, off-diagonal of Gamma)``, all patients together.
+
+    Central differences of the analytic score; the step shrinks where the matrix is close to singular.
+    """
+    rows, columns = off_diagonal(observed.p)
+    p0 = observed.p0
+    centre = np.concatenate([scale, correlation[rows, columns]])
+    room = np.concatenate([scale, np.full(len(rows), min(1.0, smallest_eigenvalue(correlation)))])
+
+    def score(point):
+        _, in_scale, in_correlation = log_likelihood_and_score(
+            observed, point[:p0], from_off_diagonal(point[p0:], observed.p)
+        )
+        return np.concatenate([in_scale, 2.0 * in_correlation[rows, columns]])
+
+    information = np.empty((len(centre),) * 2)
+    for index, width in enumerate(step * room):
+        shift = np.zeros_like(centre)
+        shift[index] = width
+        information[index] = -observed.n * (score(centre + shift) - score(centre - shift)) / (2.0 * width)
+    return 0.5 * (information + information.T)
+
+
+def errors_from_information(information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return covariance matrix and standard errors; a direction without information gets ``inf``, never ``NaN``."""
+    values, vectors = np.linalg.eigh(information)
+    flat = values <= 1e-10 * max(values[-1], 1.0)
+    inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
+    covariance = (vectors * inverse) @ vectors.T
+    touched = (vectors[:, flat] ** 2).sum(axis=1) > 1e-8
+    return covariance, np.where(touched, np.inf, np.sqrt(np.diag(covariance)))
+
+
+class MaximumLikelihood(CopulaEstimator):
+    """Maximum likelihood for ``sigma`` and ``Gamma`` given the outputs.
+
+    Parameters
+    ----------
+    fit_scale : bool
+        Maximise over ``sigma`` too; otherwise it stays the SD of the residuals, as in the EM family.
+    standard_errors : bool
+        Compute standard errors from the observed information.
+    max_iter, tol : int, float
+        Of the quasi-Newton search; ``tol`` bounds the largest entry of the mean log-likelihood's gradient.
+    initial : (p, p) array, optional
+        Starting matrix; by default a few cheap expectation steps from the identity.
+    continuous : int, optional
+        Number of continuous responses; found from ``y`` if not given.
+
+    Attributes
+    ----------
+    standard_errors_ : StandardErrors
+    covariance_ : (p0 + p (p - 1) / 2,) squared tensor
+        Estimated covariance of ``(sigma, off-diagonal of Gamma)``, row by row above the diagonal.
+    log_likelihood_ : float
+        Mean over patients at the maximum, in the units of ``y``.
+
+    Notes
+    -----
+    The standard errors take the outputs as given: what it cost to estimate them is not in there.
+    """
+
+    remedy = "raise max_iter, or check for separated classes, where the likelihood is flat or has no interior maximum"
+
+    def __init__(
+        self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None, continuous=None
+    ):
+        self.fit_scale = fit_scale
+        self.standard_errors = standard_errors
+        self.max_iter = max_iter
+        self.tol = tol
+        self.initial = initial
+        self.continuous = continuous
+
+    def _start(self, observed: Observed, scale: np.ndarray) -> np.ndarray:
+        correlation = starting_correlation(self.initial, observed.p)
+        for _ in range(5 if self.initial is None else 0):
+            second_moment = plugged_in_moments(observed, scale, correlation, "univariate", variances=True)
+            correlation = keep_positive_definite(cov2cor(second_moment), 1e-3)
+        return correlation
+
+    def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
+        scale, p, p0 = observed.residual_scale(), observed.p, observed.p0
+        start = self._start(observed, scale)
+        free = p0 if self.fit_scale else 0
+
+        def unpack(point):
+            return scale * np.exp(point[:free]) if free else scale, *correlation_from_unconstrained(point[free:], p)
+
+        def objective(point):
+            sigma, correlation, pull_back = unpack(point)
+            value, in_scale, in_correlation = log_likelihood_and_score(observed, sigma, guarded(correlation))
+            gradient = np.concatenate([(in_scale * sigma)[:free], pull_back(in_correlation)])
+            self._last = (value, correlation)
+            return -value, -gradient
+
+        def record(_):
+            self.history_["objective"].append(self._last[0])
+            self.history_["correlation"].append(self._last[1])
+
+        self.history_["correlation"].append(start)
+        bounds = [(-7.0, 7.0)] * free + [(-COORDINATE_BOUND, COORDINATE_BOUND)] * (p * (p - 1) // 2)
+        point = np.concatenate([np.zeros(free), unconstrained_from_correlation(start)])
+        found = minimize(
+            objective, point, jac=True, method="L-BFGS-B", bounds=bounds, callback=record,
+            options={"maxiter": self.max_iter, "gtol": self.tol, "ftol": 1e-15, "maxcor": 20, "maxls": 40},
+        )
+        del self._last
+        self.n_iter_ = int(found.nit)
+        sigma, correlation, _ = unpack(found.x)
+        correlation = guarded(correlation)
+        # A search that ends on its bound has run away from a maximum that does not exist inside.
+        self.converged_ = bool(found.success or np.abs(found.jac).max() < 1e-5) and bool(
+            np.abs(found.x[free:]).max(initial=0.0) < COORDINATE_BOUND
+        )
+        self.log_likelihood_ = -float(found.fun)
+        if self.standard_errors:
+            self._measure_errors(observed, sigma, correlation)
+        return sigma, correlation
+
+    def _measure_errors(self, observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> None:
+        covariance, errors = errors_from_information(observed_information(observed, scale, correlation))
+        matrix = from_off_diagonal(errors[observed.p0 :], observed.p)
+        np.fill_diagonal(matrix, 0.0)
+        self.covariance_ = torch.from_numpy(covariance)
+        self.standard_errors_ = StandardErrors(torch.from_numpy(matrix), torch.from_numpy(errors[: observed.p0]))
+
+
+def guarded(correlation: np.ndarray) -> np.ndarray:
+    """Return the matrix, lifted off singularity if need be."""
+    return keep_positive_definite(correlation, EIGENVALUE_FLOOR)

@@ -1,0 +1,68 @@
+"""Draws of truncated latent scores: exact one at a time, far in the tails too, and by Gibbs sweeps several at a time."""
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
+
+#: Below this limit the probability of the admitted side is close to underflow and its logarithm is used instead.
+DEEP = -30.0
+
+
+def sample_above(b: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Return standard normal draws conditioned to exceed ``-b``, by inversion of the upper tail.
+
+    Parameters
+    ----------
+    b : (n,) array
+        The admitted side has probability ``Phi(b)``; ``+inf`` admits everything, ``-40`` is fine.
+    uniform : (n,) array
+        Uniform draws in (0, 1).
+    """
+    draws = -ndtri(uniform * ndtr(b))
+    deep = b < DEEP
+    if deep.any():
+        draws[deep] = -ndtri_exp(np.log(uniform[deep]) + log_ndtr(b[deep]))
+    return draws
+
+
+def open_uniform(rng: np.random.Generator, shape) -> np.ndarray:
+    """Return uniform draws in the open interval (0, 1): zero would map to infinity."""
+    return rng.random(shape) + 2.0**-54
+
+
+def gibbs_sweep(
+    z: np.ndarray, precision: np.ndarray, columns: np.ndarray, threshold: np.ndarray, sign: np.ndarray, uniform: np.ndarray
+) -> None:
+    """Redraw each of ``columns`` given all others, in place.
+
+    Parameters
+    ----------
+    z : (p, n) array
+        Latent scores, one row a variable (contiguous patients), overwritten.
+    precision : (p, p) array
+        Inverse of their covariance matrix.
+    columns : (k,) int array
+        Variables to redraw, in this order.
+    threshold, sign, uniform : (k, n) arrays
+        A score lies above its threshold where the sign is +1, below where it is -1, and is free where the sign is 0.
+    """
+    for index, column in enumerate(columns):
+        sd = precision[column, column] ** -0.5
+        weights = -precision[column] / precision[column, column]
+        weights[column] = 0.0
+        mean = weights @ z
+        side = sign[index]
+        b = side * (mean - threshold[index]) / sd
+        free = side == 0
+        if free.any():
+            b[free] = np.inf
+            side = np.where(free, 1.0, side)
+        z[column] = mean + side * sd * sample_above(b, uniform[index])
+
+
+def inverse_wishart(scale: np.ndarray, degrees: float, rng: np.random.Generator) -> np.ndarray:
+    """Return one draw from the inverse Wishart law, by Bartlett's decomposition."""
+    p = len(scale)
+    factor = np.tril(rng.standard_normal((p, p)), -1)
+    factor[np.diag_indices(p)] = np.sqrt(rng.chisquare(degrees - np.arange(p)))
+    root = np.linalg.solve(factor, np.linalg.cholesky(scale).T)
+    return root.T @ root
