@@ -1,6 +1,8 @@
 """One kernel, run by papermill with our watch over it: which cell runs, how it ends, and that nothing outlives it."""
 
+import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -8,15 +10,19 @@ import tempfile
 import time
 from pathlib import Path
 
+from jupyter_core.utils import ensure_event_loop
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
-from papermill.log import logger
 from traitlets.config import Config
 
 # the longest path of a socket is 104 bytes on macOS, 108 on Linux
 _LONGEST_SOCKET = 100
 # nbclient sends a shutdown request, after half of this SIGTERM, after the other half SIGKILL
 _SHUTDOWN_SECONDS = 3.0
+# what the kernel's client has to say is said by NotebookError, in words
+_QUIET = logging.getLogger("cevit_lib.runner.kernel")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 
 
 class Stopped(KeyboardInterrupt):
@@ -68,6 +74,29 @@ def first_line(source: str) -> str:
     return next((line for line in lines if line and not line.startswith("#")), lines[0] if lines else "")
 
 
+class StrictClient(PapermillNotebookClient):
+    """papermill's client, which also tells the watch the kernel's process group and can be stopped in mid-cell."""
+
+    watch: Watch
+
+    def start_new_kernel(self, **kwargs):
+        """Start the kernel and note its process group (a kernel that is cut off here ends itself with its parent)."""
+        super().start_new_kernel(**kwargs)
+        self.watch.group = getattr(self.km.provisioner, "pgid", None)
+
+    def papermill_execute_cells(self):
+        """Run all cells; a signal drops the pending reply, so that asyncio does not complain about it at the end."""
+        try:
+            super().papermill_execute_cells()
+        except Stopped:
+            loop = ensure_event_loop()
+            pending = asyncio.all_tasks(loop)
+            for task in pending:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            raise
+
+
 class StrictEngine(NBClientEngine):
     """papermill's own engine with a socket transport that parallel runs share safely, and with our watch."""
 
@@ -77,12 +106,12 @@ class StrictEngine(NBClientEngine):
         """Run all cells; papermill calls this."""
         watch.total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb_man.nb.cells)
         with tempfile.TemporaryDirectory(prefix="cevit-", ignore_cleanup_errors=True) as folder:
-            client = PapermillNotebookClient(
-                nb_man, kernel_name=kernel_name, log=logger, timeout=execution_timeout, startup_timeout=start_timeout,
+            client = StrictClient(
+                nb_man, kernel_name=kernel_name, log=_QUIET, timeout=execution_timeout, startup_timeout=start_timeout,
                 config=_transport(Path(folder)), on_cell_execute=watch.cell_started,
                 on_cell_executed=watch.cell_executed,
             )
-            remember_group(client, watch)
+            client.watch = watch
             try:
                 return client.execute(env=env, cwd=kernel_folder)
             finally:
@@ -97,17 +126,6 @@ def _transport(folder: Path) -> Config:
     if os.name != "nt" and len(str(folder)) + len("/k-ipc-5") <= _LONGEST_SOCKET:
         config.KernelManager.transport = "ipc"
     return config
-
-
-def remember_group(client, watch: Watch) -> None:
-    """Note the kernel's process group as soon as the kernel exists."""
-    start = client.start_new_kernel
-
-    def started(**kwargs):
-        start(**kwargs)
-        watch.group = getattr(client.km.provisioner, "pgid", None)
-
-    client.start_new_kernel = started
 
 
 def end_group(group: int | None) -> None:

@@ -179,6 +179,7 @@ def _named_disk_faults(output: Path):
 def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, start_timeout, stream) -> None:
     """Run to the end in ``temporary``, or raise ``NotebookError`` that names the cell."""
     import papermill
+    from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import CellControlSignal
 
     from cevit_lib.runner.engine import Stopped, Watch, stop_on_signals
@@ -196,7 +197,7 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, s
                     kernel_folder=root)
             return _accept(notebook, nonce, temporary, path)
         # CellControlSignal: a timeout; RuntimeError: a kernel that died or did not start
-        except (papermill.PapermillExecutionError, CellControlSignal, RuntimeError, KeyError, Stopped) as error:
+        except (papermill.PapermillExecutionError, CellControlSignal, RuntimeError, NoSuchKernel, Stopped) as error:
             # two kernels that start at once may take one port where sockets are not files
             if watch.number == 0 and "died" in str(error) and attempt < _ATTEMPTS:
                 continue
