@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -247,8 +248,8 @@ def render(root: Path | None = None) -> str | None:
     root = root or project_root()
     program = "from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-c", program, "build", str(root), "-W", "-n", "--keep-going", "--all"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"})
-    said = done.stdout + done.stderr
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     if done.returncode:
         lines = [line for line in said.splitlines() if "WARNING" in line or "ERROR" in line or "rror:" in line]
         return "\n".join(lines) or said[-3000:]

@@ -1,0 +1,43 @@
+"""What the tests share: one thread per library, a fixed place for temporary results, and the folder of real eyes."""
+
+import os
+
+# before torch or numpy is imported: two cores are shared by everything that runs at once
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+# nothing may be fetched while testing; a test that would want to finds out at once
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def grape_folder() -> Path:
+    """Folder of the GRAPE pairs; without it the test is skipped, for the photographs may not be passed on."""
+    return _data("grape")
+
+
+@pytest.fixture(scope="session")
+def papila_folder() -> Path:
+    """Folder of the PAPILA pairs."""
+    return _data("papila")
+
+
+def _data(name: str) -> Path:
+    named = os.environ.get("CEVIT_DATA")
+    folder = Path(named or "") / name
+    if not named or not folder.is_dir():
+        looked = f"{folder} does not exist" if named else "CEVIT_DATA is not set"
+        pytest.skip(f"the real eyes of {name!r} are not here ({looked}); how_to_read_and_rerun says where to get them")
+    return folder.resolve()

@@ -1,0 +1,252 @@
+"""The package as others install it: ranges, lock and conda file agree, layers hold, the core stands alone."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}
+
+
+def locked() -> dict[str, list[Requirement]]:
+    """Name -> lines of the lock (a package may have one line for each platform)."""
+    lines: dict[str, list[Requirement]] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        line = line.split(" #")[0].strip()
+        if line and not line.startswith(("#", "-")):
+            requirement = Requirement(line)
+            lines.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return lines
+
+
+def pinned(requirement: Requirement) -> Version:
+    (specifier,) = requirement.specifier
+    assert specifier.operator == "==", f"{requirement} is not pinned by =="
+    return Version(specifier.version)
+
+
+DIRECT = [Requirement(text) for group in (PROJECT["dependencies"], *EXTRAS.values()) for text in group]
+
+
+@pytest.mark.parametrize("wanted", DIRECT, ids=lambda wanted: wanted.name)
+def test_every_direct_dependency_is_locked_within_its_range(wanted):
+    lines = locked().get(canonicalize_name(wanted.name))
+    assert lines, f"{wanted.name} is in pyproject.toml and not in requirements.lock"
+    for line in lines:
+        assert wanted.specifier.contains(pinned(line), prereleases=True), f"{line} is outside {wanted}"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_the_lock_serves_every_system_and_python(system, python):
+    """Each direct dependency resolves to exactly one line on each system: no line for one platform alone."""
+    environment = {
+        "sys_platform": system, "platform_system": SYSTEMS[system], "os_name": "nt" if system == "win32" else "posix",
+        "python_version": python, "python_full_version": f"{python}.0", "implementation_name": "cpython",
+        "platform_machine": "x86_64", "platform_python_implementation": "CPython", "extra": "",
+    }  # fmt: skip
+    for wanted in DIRECT:
+        lines = locked()[canonicalize_name(wanted.name)]
+        fitting = [line for line in lines if line.marker is None or line.marker.evaluate(environment)]
+        assert len(fitting) == 1, f"{wanted.name} on {system}, Python {python}: {[str(line) for line in fitting]}"
+
+
+def test_the_lock_holds_no_wheels_for_one_kind_of_card():
+    single = [name for name in locked() if name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton"))]
+    assert not single, f"these exist for Linux with one vendor's card only; torch asks for them by itself: {single}"
+
+
+def test_torch_and_torchvision_are_a_matching_pair():
+    """torchvision is compiled against one minor version of torch: 0.(m + 15) goes with 2.m."""
+    torch, torchvision = (pinned(locked()[name][0]) for name in ("torch", "torchvision"))
+    assert (torchvision.major, torchvision.minor) == (0, torch.minor + 15)
+    assert torchvision.micro == torch.micro
+
+
+def test_jupyter_book_and_its_theme_stay_below_the_versions_that_break_the_book():
+    book = {Requirement(text).name: Requirement(text).specifier for text in EXTRAS["book"]}
+    assert not book["jupyter-book"].contains("2.0.0")
+    assert not book["sphinx-book-theme"].contains("1.3.0")
+
+
+def test_environment_yml_agrees_with_pyproject():
+    """Conda's file asks for the same Python, in a syntax that conda reads, and leaves other ranges to the package."""
+    rattler = pytest.importorskip("rattler", reason="py-rattler has no wheel for this platform")
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
+    (by_pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
+    specs = {str(rattler.MatchSpec(entry).name.normalized): rattler.MatchSpec(entry) for entry in conda}
+    assert set(specs) == {"python", "pip"}
+    assert SpecifierSet(str(specs["python"].version)) == SpecifierSet(PROJECT["requires-python"])
+    (package,) = [line for line in by_pip if line.startswith("-e ")]
+    named = set(re.search(r"\[(.*)\]", package).group(1).split(","))
+    assert named == {"vit", "book", "dev"} <= set(EXTRAS)
+
+
+def test_one_version_everywhere():
+    version = PROJECT["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    code = re.search(r'__version__ = "(.*)"', (ROOT / "cevit_lib/__init__.py").read_text()).group(1)
+    sphinx = config["sphinx"]["config"]
+    assert {citation["version"], sphinx["version"], sphinx["release"], code} == {version}
+    assert f"Version {version}." in config["html"]["extra_footer"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_citation_says_what_a_reader_needs():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors", "license", "references"} <= set(citation)
+    assert citation["license"] == PROJECT["license"]
+
+
+# Who may import whom. `commands` sit on top of everything but the pages.
+CORE = {"errors", "paths", "recipes"}
+LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "paths": {"errors"},
+    "recipes": set(),
+    "normal": CORE,
+    "copula": CORE | {"normal"},
+    "estimation": CORE | {"normal", "copula"},
+    "theory": CORE | {"normal", "copula", "estimation"},
+    "datasets": CORE,
+    "encoder": CORE,
+    "metrics": CORE,
+    "comparison": CORE | {"metrics"},
+    "training": CORE | {"normal", "copula", "estimation", "datasets", "encoder", "metrics"},
+}
+LAYERS["records"] = set(LAYERS)
+LAYERS["figures"] = set(LAYERS) - {"figures"}
+LAYERS["pages"] = set(LAYERS) - {"pages"}
+LAYERS["runner"] = CORE | {"records"}
+COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data"}
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of cevit_lib, one level deep, that a file imports anywhere, lazily too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cevit_lib.")}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write the module's full name instead of a relative import"
+            parts = (node.module or "").split(".")
+            if parts[0] == "cevit_lib":
+                found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return found - {"__version__"}
+
+
+def test_each_module_imports_only_from_its_left():
+    wrong = []
+    for path in sorted((ROOT / "cevit_lib").rglob("*.py")):
+        module = path.relative_to(ROOT / "cevit_lib").parts[0].removesuffix(".py")
+        if module == "__init__" or module in COMMANDS:
+            continue
+        if module not in LAYERS:
+            wrong.append(f"{path.name}: give {module!r} its place in LAYERS")
+            continue
+        foreign = imports(path) - LAYERS[module] - {module}
+        name = path.relative_to(ROOT)
+        wrong += [f"{name} imports {other}, which does not stand on its left" for other in sorted(foreign)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_layers_have_no_cycle():
+    order = list(LAYERS)
+    for module, allowed in LAYERS.items():
+        assert all(module not in LAYERS[other] for other in allowed if other in order), module
+
+
+def test_the_library_imports_no_notebook_and_no_book_tool_reaches_a_reader():
+    for path in (ROOT / "cevit_lib").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) notebooks\b", path.read_text(), re.MULTILINE), path
+    for path in (ROOT / "notebooks").glob("*.md"):
+        assert "myst_nb" not in path.read_text(), f"{path.name} would break on Colab"
+
+
+# Not a dependency of the core: the extras `vit` and `book`, and what only they bring along.
+HEAVY = sorted({Requirement(text).name.replace("-", "_") for extra in EXTRAS.values() for text in extra}
+               | {"PIL", "sklearn", "transformers", "matplotlib", "jupyter_book", "sphinx", "IPython"})  # fmt: skip
+BLOCKER = """
+import importlib.abc, json, sys
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ImportError(f"{{name}} is not installed here")
+sys.meta_path.insert(0, Blocker())
+{code}
+"""
+
+
+def run_without(code: str, blocked=HEAVY) -> subprocess.CompletedProcess:
+    program = BLOCKER.format(blocked=set(blocked), code=code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_core_works_without_timm_peft_and_the_book():
+    done = run_without("import torch, cevit_lib.normal, cevit_lib.copula, cevit_lib.estimation\n"
+                       "x, r = torch.zeros(1, dtype=torch.float64), torch.full((1,), 0.5, dtype=torch.float64)\n"
+                       "print(float(cevit_lib.normal.bivariate_normal_cdf(x, x, r)))")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(1 / 3, abs=1e-12)  # 1/4 + arcsin(1/2) / (2 pi)
+
+
+def test_importing_the_package_is_light():
+    """Neither the package, its figures' style, nor the command's help loads torch or matplotlib."""
+    code = ("import sys, cevit_lib, cevit_lib.figures, cevit_lib.records\n"
+            "print(json.dumps([name for name in ('torch', 'matplotlib', 'timm') if name in sys.modules]))")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", "import json\n" + code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+    if done.returncode:
+        pytest.skip("this is not a git checkout, so there is no clone whose size could be measured")
+    return [ROOT / name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_a_clone_is_small_and_holds_no_photograph():
+    files = tracked()
+    assert sum(path.stat().st_size for path in files) < 20e6
+    large = {str(path.relative_to(ROOT)): path.stat().st_size for path in files if path.stat().st_size > 1.5e6}
+    assert not large
+    photographs = {".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp"}
+    assert not [path.name for path in files if path.suffix.lower() in photographs]
+
+
+def test_outputs_are_not_tracked():
+    names = {str(path.relative_to(ROOT)) for path in tracked()}
+    assert not [name for name in names if name.startswith(("book/executed/", "_build/", "build/", ".venv/"))]
+
+
+def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
+    if not (make := shutil.which("make")):
+        pytest.skip("make is not installed, and nobody can use the Makefile here")
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    old = tmp_path / "old-python"
+    pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[1])"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
+    old.chmod(0o755)
+    done = subprocess.run([make, "book", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "Python 3.11 or newer is needed, this is 3.10" in done.stderr
+    assert not (tmp_path / ".venv").exists()
