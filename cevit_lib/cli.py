@@ -2,7 +2,7 @@
 
 ``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a command runs.
 ``cevit_lib/fit.py`` gives ``add_fit_arguments(parser)``, ``run_fit(options) -> int``, ``add_predict_arguments`` and
-``run_predict`` likewise; it is imported to build the parser and therefore imports torch inside functions only.
+``run_predict`` likewise; it is imported for its options too, so it imports torch inside functions only.
 """
 
 import argparse
@@ -22,29 +22,46 @@ COMMANDS = {
 }
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands; only the wanted one's module is imported, for its options."""
     parser = argparse.ArgumentParser(prog="cevit", description="The CeViT compendium's command.")
     parser.add_argument("--version", action="version", version=f"cevit {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (text, module, declare, execute) in COMMANDS.items():
-        loaded = import_module(module)
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        getattr(loaded, declare)(command)
-        command.set_defaults(execute=getattr(loaded, execute))
+        if name == wanted:
+            loaded = import_module(module)
+            getattr(loaded, declare)(command)
+            command.set_defaults(execute=getattr(loaded, execute))
     return parser
+
+
+def remedy(package: str) -> str:
+    """Say which extra of this package brings a missing one."""
+    from cevit_lib.doctor import EXTRAS
+
+    groups = [group for group, names in EXTRAS.items() if package.split(".")[0].replace("_", "-") in names]
+    return f"pip install 'cevit-lib[{groups[0] if groups else 'vit,book'}]'"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 0, 1 (it ran and found a fault), 2 (it could not run) or 128 + a signal's number."""
     from cevit_lib.runner.run import join_pairs
 
-    options = build_parser().parse_args(join_pairs(sys.argv[1:] if arguments is None else arguments))
+    words = join_pairs(sys.argv[1:] if arguments is None else arguments)
+    parser = build_parser(next((word for word in words if not word.startswith("-")), None))
+    options = parser.parse_args(words)
     try:
         return options.execute(options)
     except CevitError as error:
         print(f"cevit {options.command}: {error}", file=sys.stderr)
         return getattr(error, "exit_status", 2)
+    except ModuleNotFoundError as error:
+        if (error.name or "cevit_lib").startswith("cevit_lib"):
+            raise
+        print(f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
+              file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"cevit {options.command}: interrupted", file=sys.stderr)
         return 130
