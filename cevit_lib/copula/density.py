@@ -1,0 +1,270 @@
+r"""The mixed Gaussian copula log-likelihood: one probability per observation, whatever the labels.
+
+Theorem 2.1 and Corollary A.1, written with one normal probability for all label cells:
+
+.. math::
+   \log f(y) = -\tfrac{p_0}{2} \log 2\pi - \sum_j \log\sigma_j - \tfrac12 \log|\Gamma_{11}|
+               - \tfrac12 e^\top \Gamma_{11}^{-1} e + \log \Phi_{p_1}\{ s \circ (\tilde\mu - c);\, 0,\, S \tilde V S \}
+
+with :math:`e = (y - \mu)/\sigma`, :math:`c = \Phi^{-1}\{\mathcal S(-\mu)\}`, :math:`s = 2y - 1`, :math:`S = diag(s)`
+and the conditional moments of ``cevit_lib.copula.conditional``. The paper's inclusion-exclusion subtracts probabilities
+and loses every digit once the cell is less likely than the rounding error; the sign flip subtracts nothing.
+"""
+
+from __future__ import annotations
+
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from cevit_lib.copula.conditional import Conditional, Tables, condition, pattern_index, tabulate
+from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
+from cevit_lib.copula.printed import printed_log_density
+from cevit_lib.copula.validation import check_labels, check_pair
+from cevit_lib.normal import (
+    log_bivariate_normal_cdf,
+    log_bivariate_normal_cdf_with_gradients,
+    log_multivariate_normal_cdf,
+    log_normal_cdf,
+    normal_score,
+)
+
+UNBOUNDED = 40.0
+"""Stands for an upper limit of +inf: Phi(40) is 1 in every floating type, and the score there is decorrelated first."""
+
+HALF_LOG_2PI = 0.5 * log(2 * pi)
+
+
+def log_density(
+    outputs: Tensor,
+    y: Tensor,
+    parameters: CopulaParameters,
+    *,
+    validate: bool = True,
+    missing: bool | None = None,
+    formula: str = "right",
+    tables: Tables | None = None,
+) -> Tensor:
+    r"""Return the log density of each observation, with all its constants (the paper's equation (10), put right).
+
+    Parameters
+    ----------
+    outputs : tensor, shape (n, p)
+        Conditional means of the continuous responses, then logits of the binary ones.
+    y : tensor, shape (n, p)
+        Responses, continuous first, in the same units; binary ones 0 or 1; NaN where not observed.
+    parameters : CopulaParameters
+        Gradients flow into its scale and correlation where those require them.
+    validate : bool
+        Check labels and the smallest eigenvalue. On CUDA that waits for the device: pass False in a training step.
+    missing : bool, optional
+        True: marginalise NaN responses. False: promise that ``y`` is complete. None: look on a CPU (cheap), assume True
+        on an accelerator and under ``torch.compile`` or ``torch.func`` (where looking would wait or fail).
+    formula : {"right", "printed", "printed-corollary"}
+        The printed formulas are kept to show where they fail; they can be the logarithm of a negative number (NaN).
+    tables : Tables, optional
+        ``tabulate(parameters)`` made once; ``CopulaLoss`` passes it.
+
+    Returns
+    -------
+    tensor, shape (n,)
+        In the dtype of ``outputs``; float32 for half precisions, also under autocast. An observation without a single
+        observed response contributes 0.
+
+    Raises
+    ------
+    ShapeError, LabelError, NotPositiveDefiniteError
+        See ``cevit_lib.copula.validation`` and ``CopulaParameters``.
+
+    Notes
+    -----
+    With ``p1 <= 2`` and fixed parameters the gradient is computed with the value (48 bytes saved for each observation
+    in float32 at p = 4); second derivatives recompute. Works under ``torch.func.vmap``, ``torch.func.grad`` and
+    ``torch.compile`` with ``validate=False``.
+    """
+    check_pair(outputs, y, parameters)
+    if validate:
+        check_labels(y, parameters.p0)
+        if tables is None:
+            check_not_near_singular(parameters)
+    with torch.autocast(outputs.device.type, enabled=False):
+        outputs, y = same_dtype(outputs, y)
+        if formula != "right":
+            return printed_log_density(outputs, y, parameters, formula)
+        if missing is None:
+            missing = may_be_missing(y)
+        if parameters.requires_grad or parameters.p1 > 2:
+            return _composite(outputs, y, _rows(outputs, y, parameters, tables, missing), missing)
+        tables = tables or tabulate(parameters.detach())
+        chosen = tables.patterns if missing else tables.complete
+        if chosen is None:
+            return _composite(outputs, y, _rows(outputs, y, parameters, tables, missing), missing)
+        return _LogDensity.apply(outputs, y, missing, *chosen.to(outputs))[0]
+
+
+def same_dtype(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in the dtype of ``outputs``, float32 at least."""
+    dtype = outputs.dtype if outputs.dtype in (torch.float32, torch.float64) else torch.float32
+    return outputs.to(dtype), y.to(device=outputs.device, dtype=dtype)
+
+
+def may_be_missing(y: Tensor) -> bool:
+    """Say whether ``y`` may hold NaN: looked at on a CPU, assumed elsewhere (never a wait for the device)."""
+    if y.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    try:
+        return bool(torch.isnan(y).any())
+    except RuntimeError:  # inside torch.func.vmap no value can be looked at
+        return True
+
+
+def _rows(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, tables: Tables | None, missing: bool
+) -> Conditional:
+    """Return the constants: one shared row, or one for each observation where responses may be missing."""
+    if not missing:
+        found = tables.complete if tables and not parameters.requires_grad else condition(parameters)
+        return found.to(outputs)
+    observed = ~torch.isnan(y[..., : parameters.p0])
+    if tables is None or parameters.requires_grad:
+        tables = tabulate(parameters)
+    if tables.patterns is None:
+        return condition(parameters, observed).to(outputs)
+    return tables.patterns.to(outputs).at(pattern_index(observed))
+
+
+def _residuals_and_signs(
+    outputs: Tensor, y: Tensor, c: Conditional, missing: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return standardised residuals (n, p0), signs (n, p1) and what is observed (n, p); missing ones enter as 0."""
+    p0 = c.inverse_scale.shape[-1]
+    observed = None
+    if missing:
+        observed = ~torch.isnan(y)
+        y = torch.where(observed, y, 0.5)  # sign 0; the residual is replaced below, before any NaN can reach a gradient
+    residual = (y[..., :p0] - outputs[..., :p0]) * c.inverse_scale
+    if missing:
+        residual = torch.where(observed[..., :p0], residual, 0.0)
+    return residual, 2 * y[..., p0:] - 1, observed
+
+
+def _apply(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """Return ``matrices @ vectors`` for one matrix (1, a, b) or one for each row (n, a, b); vectors (n, b)."""
+    if matrices.shape[0] == 1:
+        return vectors @ matrices[0].mT
+    return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
+
+
+def _standardise(score: Tensor, residual: Tensor, sign: Tensor, c: Conditional, observed: Tensor | None) -> Tensor:
+    """Return the standardised upper limits ``s (mu~ - c) / sd`` (n, p1), unbounded where a label is missing."""
+    upper = sign * (_apply(c.loading, residual) + score * c.inverse_sd)
+    return upper if observed is None else torch.where(observed[..., c.inverse_scale.shape[-1] :], upper, UNBOUNDED)
+
+
+def upper_limits(outputs: Tensor, y: Tensor, c: Conditional, missing: bool) -> tuple[Tensor, Tensor]:
+    """Return upper limits and signs (n, p1): in the label cell the flipped, standardised scores stay below them."""
+    residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
+    return _standardise(normal_score(outputs[..., c.inverse_scale.shape[-1] :]), residual, sign, c, observed), sign
+
+
+def log_cell(upper: Tensor, sign: Tensor, c: Conditional) -> Tensor:
+    """Return the log probability of each observation's label cell (n,)."""
+    p1 = upper.shape[-1]
+    if p1 == 0:
+        return upper.new_zeros(upper.shape[:-1])
+    if p1 == 1:
+        return log_normal_cdf(upper[..., 0])
+    if p1 == 2:
+        return log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], _flipped_correlation(sign, c))
+    # a missing label has sign 0, hence no correlation with the others: its factor is Phi(40) = 1
+    flipped = c.correlation * sign[..., :, None] * sign[..., None, :] + torch.diag_embed(1 - sign * sign)
+    return log_multivariate_normal_cdf(upper, torch.zeros_like(upper), flipped)
+
+
+def _flipped_correlation(sign: Tensor, c: Conditional) -> Tensor:
+    return sign[..., 0] * sign[..., 1] * c.correlation[:, 0, 1]
+
+
+def _composite(outputs: Tensor, y: Tensor, c: Conditional, missing: bool) -> Tensor:
+    """Return the log density by operations that autograd knows: any p1, gradients in the parameters."""
+    p0 = c.inverse_scale.shape[-1]
+    residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
+    upper = _standardise(normal_score(outputs[..., p0:]), residual, sign, c, observed)
+    quadratic = (_apply(c.precision, residual) * residual).sum(-1)
+    return log_cell(upper, sign, c) - 0.5 * quadratic + c.constant
+
+
+def _score_and_slope(logit: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`q = \Phi^{-1}\{\mathcal S(\mu)\}` and :math:`\mathcal S(\mu) \mathcal S(-\mu) / \phi(q)`."""
+    score = normal_score(logit)
+    log_variance = -logit.abs() - 2 * torch.log1p(torch.exp(-logit.abs()))  # log S(mu) + log S(-mu)
+    return score, torch.exp(log_variance + 0.5 * score * score + HALF_LOG_2PI)
+
+
+def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: bool) -> tuple[Tensor, Tensor]:
+    r"""Return the log probability of the cell (n,) and its derivatives in the upper limits (n, p1), for p1 <= 2.
+
+    The derivative in x of log Phi2(x, y; r) is :math:`\phi(x) \Phi\{(y - r x)/\sqrt{1 - r^2}\} / \Phi_2`, in logs.
+    ``fast`` takes value and slopes from one routine that autograd cannot see through.
+    """
+    p1 = upper.shape[-1]
+    if p1 == 0:
+        return upper.new_zeros(upper.shape[:-1]), upper
+    if p1 == 1:
+        value = log_normal_cdf(upper)
+        return value[..., 0], torch.exp(-0.5 * upper * upper - HALF_LOG_2PI - value)
+    rho = _flipped_correlation(sign, c)
+    if fast:
+        value, first, second, _ = log_bivariate_normal_cdf_with_gradients(upper[..., 0], upper[..., 1], rho)
+        return value, torch.stack((first, second), -1)
+    value = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], rho)
+    rho = rho.unsqueeze(-1)
+    other = (upper.flip(-1) - rho * upper) * torch.rsqrt(1 - rho * rho)
+    return value, torch.exp(log_normal_cdf(other) - 0.5 * upper * upper - HALF_LOG_2PI - value.unsqueeze(-1))
+
+
+def _value_and_gradient(outputs: Tensor, y: Tensor, c: Conditional, missing: bool, fast: bool) -> tuple[Tensor, Tensor]:
+    """Return the log density (n,) and its gradient in the outputs (n, p), in closed form, for p1 <= 2."""
+    p0 = c.inverse_scale.shape[-1]
+    residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
+    score, slope = _score_and_slope(outputs[..., p0:])
+    upper = _standardise(score, residual, sign, c, observed)
+    value, slopes = _log_cell_and_slopes(upper, sign, c, fast)
+    pull = slopes * sign  # derivative in the standardised conditional mean; 0 where the label is missing
+    weighted = _apply(c.precision, residual)
+    gradient = torch.cat(((weighted - _apply(c.loading.mT, pull)) * c.inverse_scale, pull * c.inverse_sd * slope), -1)
+    return value - 0.5 * (weighted * residual).sum(-1) + c.constant, gradient
+
+
+class _LogDensity(torch.autograd.Function):
+    """Log density with its gradient computed in the forward pass; saves ``outputs``, ``y`` and that gradient only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(outputs: Tensor, y: Tensor, missing: bool, *parts: Tensor) -> tuple[Tensor, Tensor]:
+        return _value_and_gradient(outputs, y, _gathered(y, missing, parts), missing, fast=True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        outputs, y, missing, *parts = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(outputs, y, output[1], *parts)
+        ctx.missing = missing
+
+    @staticmethod
+    def backward(ctx, value_gradient: Tensor, _: Tensor):
+        outputs, y, gradient, *parts = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative may be wanted: the saved gradient is a constant, recompute it
+            c = _gathered(y, ctx.missing, parts)
+            gradient = _value_and_gradient(outputs, y, c, ctx.missing, fast=False)[1]
+        return value_gradient.unsqueeze(-1) * gradient, None, None, *(None for _ in parts)
+
+
+def _gathered(y: Tensor, missing: bool, parts: tuple[Tensor, ...]) -> Conditional:
+    """Return the constants row by row: the table's rows of each observation's pattern, or the one complete row."""
+    c = Conditional(*parts)
+    if not missing:
+        return c
+    return c.at(pattern_index(~torch.isnan(y[..., : c.inverse_scale.shape[-1]])))

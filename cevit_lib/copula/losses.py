@@ -1,0 +1,141 @@
+"""The two training losses of the paper: the copula loss, equation (12), and the empirical loss of the warm-up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cevit_lib.copula.conditional import tabulate
+from cevit_lib.copula.density import log_density, may_be_missing, same_dtype
+from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
+from cevit_lib.copula.validation import check_labels, check_same_shape
+
+REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "none": lambda values: values}
+
+
+class CopulaLoss(nn.Module):
+    """Negative log-likelihood of mixed responses under a Gaussian copula with fixed parameters.
+
+    Parameters
+    ----------
+    parameters : CopulaParameters
+        Kept in float64; the conditional algebra is done once, here.
+    reduction : {"sum", "mean", "none"}
+        Over observations (patients): the paper sums; training in this book takes the mean. An observation counts in the
+        mean also when some of its responses are missing.
+    validate : bool
+        Check the smallest eigenvalue now and the labels at every call. With False no call waits for an accelerator:
+        then check the labels once for the whole data set (``cevit_lib.copula.check_labels``).
+    missing : bool, optional
+        As in ``log_density``: False promises complete responses.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The smallest eigenvalue is below 1e-3; the message offers ``CopulaParameters.shrink``.
+
+    Notes
+    -----
+    The value may be negative: it is minus the logarithm of a density. To learn the parameters pass them at each call,
+    ``loss(outputs, y, CopulaParameters(correlation, scale, validate=False))``, with tensors that require gradients.
+    Inside ``torch.autocast`` the loss computes in float32 by itself.
+
+    Examples
+    --------
+    >>> loss = CopulaLoss(CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [1.0]))
+    >>> float(loss(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]])))  # log(2 pi) / 2 + log 2
+    1.6120...
+    """
+
+    def __init__(
+        self, parameters: CopulaParameters, reduction: str = "sum", validate: bool = True, missing: bool | None = None
+    ) -> None:
+        super().__init__()
+        self.reduction, self.validate, self.missing = _known(reduction), validate, missing
+        if validate:
+            check_not_near_singular(parameters)
+        self._set(parameters)
+
+    def _set(self, parameters: CopulaParameters) -> None:
+        """Keep the parameters and, where they are fixed, their constants in both working precisions."""
+        self.copula = parameters
+        self.tables = {}
+        if not parameters.requires_grad:
+            exact = tabulate(parameters)
+            self.tables = {dtype: exact.to(dtype) for dtype in (torch.float32, torch.float64)}
+
+    def _apply(self, fn, recurse: bool = True):
+        """Follow the module to another device; ``.half()`` and the like leave the parameters in float64."""
+        device = fn(torch.empty(0, device=self.copula.correlation.device)).device
+        if device != self.copula.correlation.device:
+            self._set(self.copula.to(device))
+        return super()._apply(fn, recurse)
+
+    def forward(self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None) -> Tensor:
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
+        if parameters is None and outputs.device != self.copula.correlation.device:
+            self.to(outputs.device)
+        tables = None
+        if parameters is None:
+            parameters = self.copula
+            tables = self.tables.get(torch.float64 if outputs.dtype == torch.float64 else torch.float32)
+        values = log_density(outputs, y, parameters, validate=self.validate, missing=self.missing, tables=tables)
+        return -REDUCTIONS[self.reduction](values)
+
+    def extra_repr(self) -> str:
+        return f"{self.copula!r}, reduction={self.reduction!r}, validate={self.validate}"
+
+
+class EmpiricalLoss(nn.Module):
+    r"""The warm-up's loss :math:`\mathcal L_0`, equation (15): squared errors plus binary cross entropies.
+
+    The cross entropy is printed without its minus sign; here it is
+    :math:`-\{y \log \mathcal S(\mu) + (1 - y) \log \mathcal S(-\mu)\}`, which training makes small.
+
+    Parameters
+    ----------
+    p0 : int
+        Number of continuous responses (2 in the paper).
+    reduction : {"sum", "mean", "none"}
+        Over observations, as in ``CopulaLoss``; within one, the responses' terms are always added.
+    validate : bool
+        Check the labels at every call (waits for an accelerator).
+    missing : bool, optional
+        As in ``log_density``. A missing response adds nothing and has gradient 0.
+    """
+
+    def __init__(self, p0: int = 2, reduction: str = "sum", validate: bool = True, missing: bool | None = None) -> None:
+        super().__init__()
+        self.p0, self.reduction, self.validate, self.missing = p0, _known(reduction), validate, missing
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
+        check_same_shape(outputs, y)
+        if self.validate:
+            check_labels(y, self.p0)
+        with torch.autocast(outputs.device.type, enabled=False):
+            outputs, y = same_dtype(outputs, y)
+            missing = may_be_missing(y) if self.missing is None else self.missing
+            return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
+
+    def extra_repr(self) -> str:
+        return f"p0={self.p0}, reduction={self.reduction!r}, validate={self.validate}"
+
+
+def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tensor:
+    """Return each observation's squared errors and cross entropies, added (n,)."""
+    if missing:
+        observed = ~torch.isnan(y)
+        y = torch.where(observed, y, 0.0)  # before any arithmetic: a NaN masked afterwards leaves a NaN gradient
+    squared = (outputs[:, :p0] - y[:, :p0]).square()
+    crossed = nn.functional.binary_cross_entropy_with_logits(outputs[:, p0:], y[:, p0:], reduction="none")
+    if missing:
+        squared = torch.where(observed[:, :p0], squared, 0.0)
+        crossed = torch.where(observed[:, p0:], crossed, 0.0)
+    return squared.sum(-1) + crossed.sum(-1)
+
+
+def _known(reduction: str) -> str:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    return reduction

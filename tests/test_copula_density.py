@@ -1,0 +1,215 @@
+"""The likelihood against brute force: each cell, sums and integrals, margins, symmetries, missing responses."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+import torch
+from copula_oracles import CELLS, GAMMA, MEASURED, OUTPUTS, SCALE, OneFactor, grid_density, nodes, song_density
+from scipy.special import expit, ndtri
+from scipy.stats import multivariate_normal, norm
+
+from cevit_lib.copula import CopulaParameters, log_density
+from cevit_lib.errors import LabelError, ShapeError
+
+PAPER = CopulaParameters(GAMMA, SCALE)
+NAN = float("nan")
+
+
+def tensor(values):
+    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
+
+
+def density(outputs, y, parameters, **options):
+    return log_density(tensor(outputs), tensor(y), parameters, **options).exp().numpy()
+
+
+def rows_with(label):
+    return np.concatenate([MEASURED, np.tile(label, (len(MEASURED), 1))], 1)
+
+
+@pytest.mark.parametrize("label", CELLS)
+def test_each_cell_equals_brute_force(label):
+    y = rows_with(label)
+    expected = [grid_density(o, r, GAMMA, SCALE) for o, r in zip(OUTPUTS, y, strict=True)]
+    np.testing.assert_allclose(density(OUTPUTS, y, PAPER), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("label", CELLS)
+def test_equals_songs_integral_form(label):
+    y = rows_with(label)
+    expected = [song_density(o, r, GAMMA, SCALE) for o, r in zip(OUTPUTS, y, strict=True)]
+    np.testing.assert_allclose(density(OUTPUTS, y, PAPER), expected, rtol=1e-11)
+
+
+def test_cells_sum_to_the_gaussian_density_of_what_was_measured():
+    total = sum(density(OUTPUTS, rows_with(label), PAPER) for label in CELLS)
+    covariance = GAMMA[:2, :2] * np.outer(SCALE, SCALE)
+    expected = [multivariate_normal.pdf(m, o[:2], covariance) for o, m in zip(OUTPUTS, MEASURED, strict=True)]
+    np.testing.assert_allclose(total, expected, rtol=1e-12)
+
+
+def test_integrates_to_one_and_margins_come_back():
+    y1, w1 = nodes(-10 * SCALE[0], 10 * SCALE[0], 70)
+    y2, w2 = nodes(-10 * SCALE[1], 10 * SCALE[1], 70)
+    outputs = np.array([0.0, 0.0, 0.8, -1.1])
+    grid = np.stack(np.meshgrid(y1, y2, indexing="ij"), -1).reshape(-1, 2)
+    mass = {}
+    for label in CELLS:
+        y = np.concatenate([grid, np.tile(label, (len(grid), 1))], 1)
+        mass[label] = w1 @ density(np.tile(outputs, (len(grid), 1)), y, PAPER).reshape(70, 70) @ w2
+    assert sum(mass.values()) == pytest.approx(1, abs=1e-12)
+    assert mass[1, 0] + mass[1, 1] == pytest.approx(expit(0.8), abs=1e-12)
+    assert mass[0, 1] + mass[1, 1] == pytest.approx(expit(-1.1), abs=1e-12)
+    tail = multivariate_normal(cov=GAMMA[2:, 2:]).cdf(ndtri(expit(outputs[2:])))
+    assert mass[1, 1] == pytest.approx(tail, abs=1e-7)
+
+
+@pytest.mark.parametrize("eyes", list(permutations(range(2))))
+@pytest.mark.parametrize("labels", list(permutations(range(2))))
+def test_relabelling_with_the_matching_permutation(eyes, labels):
+    order = [*eyes, *(2 + k for k in labels)]
+    y = rows_with((1, 0))
+    permuted = CopulaParameters(GAMMA[np.ix_(order, order)], SCALE[list(eyes)])
+    got = density(OUTPUTS[:, order], y[:, order], permuted)
+    np.testing.assert_allclose(got, density(OUTPUTS, y, PAPER), rtol=1e-13)
+
+
+def test_identity_correlation_is_the_sum_of_the_margins():
+    y = rows_with((1, 0))
+    expected = (
+        norm.logpdf(y[:, :2], OUTPUTS[:, :2], SCALE).sum(1)
+        + np.log(expit(OUTPUTS[:, 2]))
+        + np.log(expit(-OUTPUTS[:, 3]))
+    )
+    got = log_density(tensor(OUTPUTS), tensor(y), CopulaParameters.independent(SCALE, 2))
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+def test_constants_are_full_so_that_parameters_compare():
+    """Integrating y over a doubled scale still gives one: the likelihoods of two sigmas are on one scale."""
+    y1, w1 = nodes(-12, 12, 200)
+    outputs = np.zeros((200, 1))
+    for scale in (0.6, 1.2):
+        mass = w1 @ density(outputs, y1[:, None], CopulaParameters([[1.0]], [scale]))
+        assert mass == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("p0", "p1"), [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (3, 0), (1, 1), (2, 1), (3, 2), (2, 3), (1, 4)]
+)
+def test_any_number_of_responses(p0, p1):
+    rng = np.random.default_rng(10 * p0 + p1)
+    factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
+    outputs = rng.normal(size=(2**p1, p0 + p1))
+    labels = np.array(list(product((0.0, 1.0), repeat=p1))).reshape(2**p1, p1)
+    y = np.concatenate([rng.normal(size=(2**p1, p0)), labels], 1)
+    expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
+    np.testing.assert_allclose(density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("p0", "p1"), [(2, 2), (1, 3), (7, 1), (0, 2), (3, 0)])
+def test_missing_responses_are_marginalised_exactly(p0, p1):
+    """All patterns in one batch, against leaving the factors out of the one-factor integral."""
+    rng = np.random.default_rng(p0)
+    factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
+    patterns = np.array(list(product((True, False), repeat=min(p0 + p1, 5))))
+    patterns = np.concatenate([patterns, np.ones((len(patterns), p0 + p1 - patterns.shape[1]), bool)], 1)
+    outputs = rng.normal(size=patterns.shape)
+    y = np.concatenate([rng.normal(size=(len(patterns), p0)), rng.integers(0, 2, (len(patterns), p1))], 1)
+    y[~patterns] = NAN
+    expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
+    np.testing.assert_allclose(density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9)
+
+
+def test_missing_stays_exact_far_in_the_tail():
+    """A missing label is no 'very high limit': beside a score at -60 with correlation -0.9 that is not enough."""
+    parameters = CopulaParameters([[1.0, -0.9], [-0.9, 1.0]], [])
+    got = log_density(tensor([[0.0, -1800.0]]), tensor([[NAN, 1.0]]), parameters)
+    assert float(got) == pytest.approx(-1800.0, rel=1e-9)  # log S(-1800)
+
+
+def test_an_observation_without_responses_contributes_nothing():
+    assert float(log_density(tensor(OUTPUTS[:1]), tensor([[NAN] * 4]), PAPER)) == pytest.approx(0, abs=1e-15)
+
+
+def test_promised_and_looked_at_completeness_agree():
+    y = tensor(rows_with((0, 1)))
+    values = [log_density(tensor(OUTPUTS), y, PAPER, missing=missing) for missing in (None, False, True)]
+    torch.testing.assert_close(values[0], values[1], rtol=0, atol=0)
+    torch.testing.assert_close(values[0], values[2], rtol=1e-14, atol=1e-14)
+
+
+def test_confident_and_wrong_keeps_value_and_gradient():
+    """Both eyes wrong by t latent units: inclusion-exclusion gives log 0 from t = 8 in float64, here a usable slope."""
+    for logit in (10.0, 30.0, 300.0):
+        outputs = tensor([[0.0, 0.0, logit, logit]]).requires_grad_()
+        value = log_density(outputs, tensor([[0.0, 0.0, 0.0, 0.0]]), PAPER)
+        (gradient,) = torch.autograd.grad(value.sum(), outputs)
+        assert torch.isfinite(value).all() and torch.isfinite(gradient).all()
+        assert (gradient[0, 2:] < -0.3).all()
+
+
+class TestPrintedFormulas:
+    """Equation (10) and Corollary A.1 as printed: their cells sum to one or not, and none of that makes them right."""
+
+    outputs = np.array([[0.0, 0.0, 0.691, 1.643], [0.0, 0.0, -1.473, -0.326]])
+
+    def test_the_sum_of_the_printed_cells_sees_nothing(self):
+        from cevit_lib.copula.printed import printed_conditional_cells
+
+        cells = printed_conditional_cells(tensor(OUTPUTS), tensor(rows_with((0, 0))), PAPER)
+        torch.testing.assert_close(cells.flatten(1).sum(1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14)
+
+    def test_a_printed_cell_is_negative_where_the_right_one_is_a_probability(self):
+        y = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
+        from cevit_lib.copula.printed import printed_conditional_cells
+
+        cells = printed_conditional_cells(tensor(self.outputs), tensor(y), PAPER)
+        assert cells[1, 1, 0] < -0.01
+        assert torch.isnan(log_density(tensor(self.outputs), tensor(y), PAPER, formula="printed"))[1]
+        right = density(self.outputs, y, PAPER)
+        expected = [grid_density(o, r, GAMMA, SCALE) for o, r in zip(self.outputs, y, strict=True)]
+        np.testing.assert_allclose(right, expected, rtol=1e-11)
+        assert (right > 0).all()
+
+    def test_printed_agrees_where_no_threshold_enters_wrongly(self):
+        """At mu = 0 the threshold and the raw logit are both 0, so equation (10) is right there."""
+        outputs = OUTPUTS.copy()
+        outputs[:, 2:] = 0
+        for label in CELLS:
+            y = rows_with(label)
+            np.testing.assert_allclose(
+                density(outputs, y, PAPER, formula="printed"), density(outputs, y, PAPER), rtol=1e-10
+            )
+
+    def test_corollary_differs_wherever_a_label_is_positive(self):
+        zero = density(OUTPUTS, rows_with((0, 0)), PAPER, formula="printed-corollary")
+        np.testing.assert_allclose(zero, density(OUTPUTS, rows_with((0, 0)), PAPER), rtol=1e-10)
+        one = log_density(tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="printed-corollary").exp().numpy()
+        assert not np.isclose(one, density(OUTPUTS, rows_with((0, 1)), PAPER), rtol=0.05).any()
+
+    def test_unknown_formula(self):
+        with pytest.raises(ValueError, match="printed-corollary"):
+            log_density(tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="guess")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "y", "error", "message"),
+    [
+        (torch.zeros(3, 4), torch.zeros(3, 3), ShapeError, r"\(3, 4\).*\(3, 3\)"),
+        (torch.zeros(4), torch.zeros(4), ShapeError, r"\(n, p\)"),
+        (torch.zeros(3, 5), torch.zeros(3, 5), ShapeError, "5 columns.*4 responses"),
+        (
+            torch.zeros(3, 4),
+            torch.tensor([[0.0] * 4, [0, 0, 0.5, 0], [0, 0, 0, 2]]),
+            LabelError,
+            r"y\[1, 2\] is 0.5.*2 of 3",
+        ),
+        (torch.zeros(2, 4), torch.tensor([[0.0] * 4, [0, 0, 0, -1]]), LabelError, r"y\[1, 3\] is -1"),
+        (torch.zeros(1, 4), torch.tensor([[0.0, float("inf"), 0, 0]]), LabelError, r"y\[0, 1\] is inf"),
+    ],
+)
+def test_wrong_arguments_are_named(outputs, y, error, message):
+    with pytest.raises(error, match=message):
+        log_density(outputs, y, PAPER)

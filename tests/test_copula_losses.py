@@ -1,0 +1,176 @@
+"""The loss modules: reductions, precision, missing responses, devices, compilation."""
+
+import numpy as np
+import pytest
+import torch
+from copula_oracles import GAMMA, MEASURED, OUTPUTS, SCALE
+from torch import nn
+
+from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss, log_density
+from cevit_lib.errors import LabelError, ShapeError
+
+PAPER = CopulaParameters(GAMMA, SCALE)
+Y = torch.tensor(np.concatenate([MEASURED, [[0, 0], [0, 1], [1, 0], [1, 1]]], 1))
+X = torch.tensor(OUTPUTS)
+HOLES = Y.clone()
+HOLES[0, 0] = HOLES[1, 2] = torch.nan
+HOLES[3] = torch.nan
+
+
+@pytest.mark.parametrize("make", [lambda **k: CopulaLoss(PAPER, **k), EmpiricalLoss], ids=["copula", "empirical"])
+@pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])
+def test_reductions_are_alike(make, y):
+    rows = make(reduction="none")(X, y)
+    assert rows.shape == (4,)
+    assert float(make()(X, y)) == pytest.approx(float(rows.sum()), rel=1e-14)
+    assert float(make(reduction="mean")(X, y)) == pytest.approx(float(rows.sum()) / 4, rel=1e-14)
+    with pytest.raises(ValueError, match="'total'"):
+        make(reduction="total")
+
+
+def test_copula_loss_is_minus_the_log_density():
+    torch.testing.assert_close(CopulaLoss(PAPER, reduction="none")(X, Y), -log_density(X, Y, PAPER), rtol=0, atol=0)
+
+
+def test_empirical_loss_is_squared_error_plus_cross_entropy_with_the_right_sign():
+    expected = ((OUTPUTS[:, :2] - MEASURED) ** 2).sum()
+    p = 1 / (1 + np.exp(-OUTPUTS[:, 2:]))
+    labels = Y[:, 2:].numpy()
+    expected -= (labels * np.log(p) + (1 - labels) * np.log1p(-p)).sum()
+    assert float(EmpiricalLoss()(X, Y)) == pytest.approx(expected, rel=1e-13)
+    right, wrong = torch.tensor([[0.0, 0, 5, 5]]), torch.tensor([[0.0, 0, -5, -5]])
+    target = torch.tensor([[0.0, 0, 1, 1]])
+    assert EmpiricalLoss()(right, target) < EmpiricalLoss()(wrong, target)
+
+
+def test_empirical_loss_skips_what_is_missing():
+    values = X.clone().requires_grad_()
+    EmpiricalLoss()(values, HOLES).backward()
+    assert (values.grad[torch.isnan(HOLES)] == 0).all() and torch.isfinite(values.grad).all()
+    rows = EmpiricalLoss(reduction="none")(X, HOLES)
+    assert float(rows[3]) == 0
+    assert float(rows[2]) == float(EmpiricalLoss(reduction="none")(X, Y)[2])
+
+
+def test_identity_correlation_has_the_gradient_of_the_empirical_loss():
+    """With Gamma = I and sigma^2 = 1/2 the two losses differ by a constant."""
+    half = CopulaParameters.independent([0.5**0.5] * 2, 2)
+    gradients = []
+    for loss in (CopulaLoss(half), EmpiricalLoss()):
+        values = X.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(loss(values, HOLES), values)[0])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_dtype_follows_the_outputs_and_is_never_half(dtype):
+    loss = CopulaLoss(PAPER)(X.to(dtype), Y)
+    assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert EmpiricalLoss()(X.to(dtype), Y).dtype == loss.dtype
+    same = CopulaLoss(PAPER)(X.to(dtype).double(), Y)
+    assert float(loss) == pytest.approx(float(same), rel=2e-6 if dtype != torch.float64 else 0)
+
+
+def test_float32_parameters_do_not_cost_float64_digits():
+    loss = CopulaLoss(PAPER).half()
+    assert float(loss(X, Y)) == float(CopulaLoss(PAPER)(X, Y))
+
+
+@pytest.mark.parametrize("make", [lambda: CopulaLoss(PAPER), EmpiricalLoss], ids=["copula", "empirical"])
+def test_autocast_is_left_by_itself(make):
+    torch.manual_seed(0)
+    head = nn.Linear(8, 4)
+    x = torch.randn(16, 8)
+    y = torch.cat((torch.randn(16, 2), (torch.rand(16, 2) < 0.5).float()), 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = head(x)
+        loss = make()(outputs, y)
+    assert outputs.dtype == torch.bfloat16 and loss.dtype == torch.float32
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(float(make()(outputs.detach().float(), y)), rel=1e-6)
+    assert torch.isfinite(head.weight.grad).all()
+
+
+def test_validation_can_be_done_once():
+    wrong = Y.clone()
+    wrong[2, 3] = 3
+    for loss in (CopulaLoss(PAPER), EmpiricalLoss()):
+        with pytest.raises(LabelError, match=r"y\[2, 3\] is 3"):
+            loss(X, wrong)
+        with pytest.raises(ShapeError):
+            loss(X, Y[:2])
+    CopulaLoss(PAPER, validate=False)(X, wrong)
+
+
+def test_parameters_can_be_learnt():
+    """One gradient step in (sigma, Gamma) lowers the loss."""
+    free = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True)
+    log_scale = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    loss = CopulaLoss(CopulaParameters.independent([1.0, 1.0], 2))
+
+    def current():
+        factor = torch.tril(free, -1) + torch.eye(4, dtype=torch.float64)
+        factor = factor / factor.norm(dim=1, keepdim=True)
+        return loss(X, Y, CopulaParameters(factor @ factor.T, log_scale.exp(), validate=False))
+
+    before = current()
+    assert float(before) == pytest.approx(float(loss(X, Y)), rel=1e-12)
+    before.backward()
+    assert (free.grad.tril(-1).abs().sum(1)[1:] > 0).all()
+    with torch.no_grad():
+        free -= 0.01 * free.grad
+        log_scale -= 0.01 * log_scale.grad
+    assert current() < before
+
+
+@pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])
+def test_compiles_to_the_same_numbers(y):
+    """The graph is captured whole; running it in Python (aot_eager) leaves out only the code generator."""
+    loss = CopulaLoss(PAPER, reduction="mean", validate=False)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    results = []
+    for call in (loss, compiled):
+        values = X.clone().requires_grad_()
+        value = call(values, y)
+        value.backward()
+        results.append((value.detach(), values.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
+
+
+def test_no_loop_over_observations():
+    """The number of operations does not depend on the number of observations."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.calls += 1
+            return function(*args, **(kwargs or {}))
+
+    counts = []
+    for repeats in (1, 50):
+        with Counter() as counter:
+            CopulaLoss(PAPER)(X.repeat(repeats, 1), Y.repeat(repeats, 1))
+        counts.append(counter.calls)
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_cuda_gives_the_same_numbers_without_waiting():
+    loss = CopulaLoss(PAPER, validate=False)
+    values, y = X.cuda().requires_grad_(), HOLES.cuda()
+    loss(values, y)  # moves the loss
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = loss(values, y)
+        value.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    host = X.clone().requires_grad_()
+    expected = CopulaLoss(PAPER)(host, HOLES)
+    expected.backward()
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    torch.testing.assert_close(values.grad.cpu(), host.grad, rtol=1e-10, atol=1e-12)

@@ -1,0 +1,132 @@
+"""Cells, classifiers and the update of what is missing, against integration and simulation."""
+
+import numpy as np
+import pytest
+import torch
+from copula_oracles import GAMMA, MEASURED, OUTPUTS, SCALE, OneFactor
+from scipy.special import expit, ndtri
+
+from cevit_lib.copula import (
+    CopulaParameters,
+    bayes_classifier,
+    class_probabilities,
+    condition_on,
+    marginal_classifier,
+)
+from cevit_lib.errors import LabelError, ShapeError
+
+PAPER = CopulaParameters(GAMMA, SCALE)
+X = torch.tensor(OUTPUTS)
+NAN = float("nan")
+
+
+def logits(p):
+    return torch.tensor([[0.0, 0.0, *np.log(np.asarray(p) / (1 - np.asarray(p)))]], dtype=torch.float64)
+
+
+def test_cells_are_probabilities_with_the_right_margins():
+    cells = class_probabilities(X, PAPER)
+    assert cells.shape == (4, 2, 2) and (cells > 0).all()
+    torch.testing.assert_close(cells.sum((1, 2)), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(cells[:, 1].sum(1), torch.sigmoid(X[:, 2]), rtol=1e-13, atol=0)
+    torch.testing.assert_close(cells[:, :, 1].sum(1), torch.sigmoid(X[:, 3]), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("p1", [1, 2, 3])
+def test_cells_against_simulation(p1):
+    rng = np.random.default_rng(7)
+    draws = 400_000
+    gamma = np.full((p1 + 1, p1 + 1), 0.4) + 0.6 * np.eye(p1 + 1)
+    outputs = np.concatenate([[0.3], np.linspace(-0.8, 0.9, p1)])
+    u = rng.multivariate_normal(np.zeros(p1 + 1), gamma, draws)[:, 1:]
+    labels = (u >= ndtri(expit(-outputs[1:]))).astype(int)
+    index = np.ravel_multi_index(labels.T, [2] * p1)
+    share = np.bincount(index, minlength=2**p1) / draws
+    cells = class_probabilities(torch.tensor(outputs[None]), CopulaParameters(gamma, [1.0]))
+    assert cells.shape == (1, *[2] * p1)
+    error = np.sqrt(share * (1 - share) / draws)
+    assert (np.abs(cells.numpy().ravel() - share) < 4.5 * error).all()
+
+
+def test_cells_given_the_measurements():
+    """Given (y1, y2) and one factor, the cells are one integral; without any y they are the unconditional ones."""
+    factor = OneFactor([0.8, 0.6, 0.5, -0.7], SCALE)
+    parameters = CopulaParameters(factor.gamma, SCALE)
+    y = np.concatenate([MEASURED, np.zeros((4, 2))], 1)
+    y[3, 0] = NAN
+    cells = class_probabilities(X, parameters, torch.tensor(y)).numpy()
+    for row in range(4):
+        expected = np.array([[factor.density(OUTPUTS[row], [*y[row, :2], a, b]) for b in (0, 1)] for a in (0, 1)])
+        np.testing.assert_allclose(cells[row], expected / expected.sum(), rtol=1e-11)
+    nothing = class_probabilities(X, parameters, torch.full_like(X, torch.nan))
+    torch.testing.assert_close(nothing, class_probabilities(X, parameters), rtol=1e-12, atol=0)
+
+
+def test_printed_cells_swap_the_corners():
+    """The printed p_(1,1) is the probability of (0, 0), and the printed four do not sum to one."""
+    outputs = logits([0.7, 0.4])
+    right, printed = class_probabilities(outputs, PAPER), class_probabilities(outputs, PAPER, formula="printed")
+    assert float(printed[0, 1, 1]) == pytest.approx(float(right[0, 0, 0]), rel=1e-12)
+    assert float(printed.sum()) == pytest.approx(1 + 2 * float(right[0, 0, 0]), rel=1e-12)
+    assert abs(float(printed.sum()) - 1) > 0.4
+
+
+def test_classifiers():
+    near = logits([0.55, 0.55])
+    assert bayes_classifier(near, PAPER).tolist() == [[1, 1]]
+    # with p = (.51, .3) the eyes agree so often that (0, 0) is the likeliest pair although p_3 > 1/2
+    split = logits([0.51, 0.3])
+    assert marginal_classifier(split, PAPER).tolist() == [[1, 0]]
+    assert bayes_classifier(split, PAPER).tolist() == [[0, 0]]
+    assert bayes_classifier(near, PAPER, formula="printed").tolist() != [[1, 1]]
+    three = CopulaParameters.independent([], 3)
+    assert bayes_classifier(torch.tensor([[2.0, -1.0, 3.0]]), three).tolist() == [[1, 0, 1]]
+
+
+@pytest.mark.parametrize(("p0", "p1"), [(2, 2), (1, 1), (2, 0), (0, 3), (1, 3)])
+def test_update_of_what_is_missing_against_integration(p0, p1):
+    rng = np.random.default_rng(10 * p0 + p1)
+    factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
+    n = 2 ** (p0 + p1)
+    observed = (np.arange(n)[:, None] >> np.arange(p0 + p1)) & 1
+    outputs = rng.normal(size=(n, p0 + p1))
+    y = np.concatenate([rng.normal(size=(n, p0)), rng.integers(0, 2, (n, p1))], 1)
+    y[observed == 0] = NAN
+    got = condition_on(torch.tensor(outputs), torch.tensor(y), CopulaParameters(factor.gamma, factor.scale))
+    for row in range(n):
+        mean, sd, probability = factor.complete(outputs[row], y[row])
+        np.testing.assert_allclose(got.mean[row], mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(got.sd[row], sd, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(got.probability[row], probability, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_observed_gives_the_margins_and_everything_gives_itself():
+    empty = condition_on(X, torch.full_like(X, torch.nan), PAPER)
+    torch.testing.assert_close(empty.mean, X[:, :2])
+    torch.testing.assert_close(empty.sd, torch.tensor(SCALE).expand(4, 2))
+    torch.testing.assert_close(empty.probability, torch.sigmoid(X[:, 2:]))
+    y = torch.tensor(np.concatenate([MEASURED, [[0, 0], [0, 1], [1, 0], [1, 1]]], 1))
+    full = condition_on(X, y, PAPER)
+    assert torch.equal(full.mean, y[:, :2]) and torch.equal(full.probability, y[:, 2:])
+    assert (full.sd == 0).all()
+
+
+def test_the_other_eye_informs():
+    """A long left eye raises the prediction for the right one and its chance of high myopia."""
+    y = torch.tensor([[2.0, NAN, NAN, NAN], [-2.0, NAN, NAN, NAN]])
+    got = condition_on(torch.zeros(2, 4), y, PAPER)
+    assert got.mean[0, 1] == pytest.approx(0.72 * 2.0 / 1.3 * 0.7, rel=1e-6)
+    assert got.probability[0, 1] > 0.6 and got.probability[1, 1] < 0.4
+    assert got.mean.dtype == torch.float32
+
+
+def test_works_without_gradients_and_names_faults():
+    with torch.inference_mode():
+        values = torch.zeros(1, 4)
+        assert condition_on(values, torch.tensor([[NAN, 1.0, 1.0, NAN]]), PAPER).mean.shape == (1, 2)
+    with pytest.raises(LabelError, match=r"y\[0, 2\]"):
+        condition_on(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.3, 0.0]]), PAPER)
+    with pytest.raises(ShapeError):
+        class_probabilities(torch.zeros(1, 5), PAPER)
+    with pytest.raises(ShapeError):
+        marginal_classifier(torch.zeros(5), PAPER)
