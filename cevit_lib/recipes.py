@@ -6,10 +6,14 @@ outdated and no page draws them. A study is one line in the first two tables; it
 
 # study -> recipe version
 RECIPES: dict[str, int] = {
+    "fit-grape": 1,
+    "fit-synthetic": 1,
 }
 
 # study -> "module:function"; the function takes a record and returns a fresh one (see ``cevit_lib.verify``)
 REFITS: dict[str, str] = {
+    "fit-grape": "cevit_lib.fit:refit",
+    "fit-synthetic": "cevit_lib.fit:refit",
 }
 
 # study -> {place of a number, or its beginning: largest difference}; only where the spread of seeds will not do

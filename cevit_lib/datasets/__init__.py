@@ -1,4 +1,4 @@
-"""Paired eyes as data: the structure, splits by patient, the paper's synthetic pairs and the public eyes that are read here."""
+"""Paired eyes as data: the structure, splits by patient, the paper's synthetic pairs, and GRAPE."""
 
 from cevit_lib.datasets.grape import load_grape
 from cevit_lib.datasets.images import ImageFiles, read_image

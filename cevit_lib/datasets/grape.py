@@ -14,7 +14,8 @@ from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.paths import data_folder
 
 HOW_TO_GET = (
-    "GRAPE is public: https://doi.org/10.6084/m9.figshare.c.6406319.v1 (described in https://doi.org/10.1038/s41597-023-02424-4). "
+    "GRAPE is public: https://doi.org/10.6084/m9.figshare.c.6406319.v1 "
+    "(described in https://doi.org/10.1038/s41597-023-02424-4). "
     "The loader reads a folder with pairs.csv and images_roi (or images_cfp)."
 )
 EYES = ("os", "od")  # the paper's order: left eye first
@@ -31,8 +32,8 @@ def load_grape(
 ) -> PairedEyes:
     """Load the patients of GRAPE who have both eyes at the baseline visit.
 
-    Continuous responses: mean thickness of the retinal nerve fibre layer (um). Binary responses: mean sensitivity of the
-    visual field below ``field_limit`` (dB). Domain 1 is the left eye (OS), domain 2 the right eye (OD).
+    Continuous responses: mean thickness of the retinal nerve fibre layer (um). Binary responses: mean sensitivity of
+    the visual field below ``field_limit`` (dB). Domain 1 is the left eye (OS), domain 2 the right eye (OD).
 
     Parameters
     ----------
@@ -133,8 +134,8 @@ def _numbers(table: pd.DataFrame, column: str, low: float, high: float) -> np.nd
     if wrong.any():
         line = wrong.idxmax()
         raise DataError(
-            f"pairs.csv, line {line} (subject {table['subject'][line]}), column {column!r}: {table[column][line]!r} is no number "
-            f"between {low:g} and {high:g}; correct it, or leave the cell empty for not observed."
+            f"pairs.csv, line {line} (subject {table['subject'][line]}), column {column!r}: {table[column][line]!r} is "
+            f"no number between {low:g} and {high:g}; correct it, or leave the cell empty for not observed."
         )
     return numbers.to_numpy(float)
 

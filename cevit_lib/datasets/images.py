@@ -13,7 +13,8 @@ from cevit_lib.errors import DataError
 def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     """Read one photograph as a square RGB tensor.
 
-    The EXIF orientation is applied, the short side is resized to ``size`` (bicubic, anti-aliased) and the centre is cut out.
+    The EXIF orientation is applied, the short side is resized to ``size`` (bicubic, anti-aliased) and the centre is
+    cut out.
 
     Parameters
     ----------

@@ -19,7 +19,8 @@ class PairedEyes:
     Attributes
     ----------
     images : torch.Tensor or ImageFiles
-        ``(n, domains, channels, height, width)``: a tensor (bytes are scaled to [0, 1] when loaded) or files read when needed.
+        ``(n, domains, channels, height, width)``: a tensor (bytes are scaled to [0, 1] when loaded), or files that are
+        read when needed.
     y : torch.Tensor
         ``(n, p)`` float64, continuous responses first, then the binary ones (0, 1); ``NaN`` = not observed.
     ids : tuple of str
@@ -67,7 +68,8 @@ class PairedEyes:
             )
         if len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains):
             raise ShapeError(
-                f"images have shape {tuple(self.images.shape)}; expected (n, {len(self.domains)}, channels, height, width)."
+                f"images have shape {tuple(self.images.shape)}; expected "
+                f"(n, {len(self.domains)}, channels, height, width)."
             )
         wrong = torch.isfinite(self.binary) & (self.binary != 0) & (self.binary != 1) | torch.isinf(self.binary)
         if wrong.any():

@@ -27,8 +27,8 @@ def split_by_patient(
 ) -> list[Split]:
     """Divide the patients into ``folds`` test sets of equal size (within one), stratified by the joint binary pattern.
 
-    Patients of one pattern are shuffled and dealt to the folds in turn, going on where the pattern before stopped: sizes
-    and shares of every pattern then differ by at most one patient.
+    Patients of one pattern are shuffled and dealt to the folds in turn, going on where the pattern before stopped:
+    sizes and shares of every pattern then differ by at most one patient.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def split_by_patient(
 
 
 def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
-    """Set aside about ``share`` of the patients (``test``), stratified as :func:`split_by_patient`; classes are not enforced.
+    """Set aside about ``share`` of the patients as ``test``, stratified; a class may be missing there.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
         raise DataError(
             f"a share of {share} of {len(patients)} patients leaves one side empty; give another share or more data."
         )
-    # Patients in dealing order of 'count' hands: the k-th hand of each pattern goes out, spread evenly over the patterns.
+    # Evenly spaced places in the list sorted by pattern: every pattern gives its share.
     stratum = _stratum_of_patient(data, owner, len(patients))
     order = rng.permutation(len(patients))
     order = order[np.argsort(stratum[order], kind="stable")]
@@ -126,5 +126,6 @@ def _require_classes(data: PairedEyes, rows: np.ndarray, where: str) -> None:
         if zeros == 0 or ones == 0:
             name = data.responses[data.continuous + k]
             raise DataError(
-                f"{where}: response {name!r} has {zeros} zeros and {ones} ones; use fewer folds, another seed or another rule."
+                f"{where}: response {name!r} has {zeros} zeros and {ones} ones; "
+                "use fewer folds, another seed or another rule."
             )

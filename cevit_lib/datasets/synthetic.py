@@ -1,4 +1,4 @@
-"""The paper's synthetic pairs of images (Section 5, Supplement B.1), as its text and as the earlier public code draw them."""
+"""The paper's synthetic pairs (Section 5, Supplement B.1), as its text and as the earlier public code draw them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -57,19 +57,20 @@ class SyntheticTruth:
 class SyntheticPairs(PairedEyes):
     """Pairs of one-channel 72 x 72 images with four mixed responses (Section 5 and Supplement B.1).
 
-    Each image has nine blocks of 24 x 24 pixels. Pixels are normal with the same correlation 1/2 between the two eyes; in
-    the bottom-right block they have mean 0.5 and variance 0.25, elsewhere mean 0 and variance 0.5. With
+    Each image has nine blocks of 24 x 24 pixels. Pixels are normal with the same correlation 1/2 between the two eyes;
+    in the bottom-right block they have mean 0.5 and variance 0.25, elsewhere mean 0 and variance 0.5. With
     ``S1, S2, S3`` the sums over pixels 1-3, 4-6 and 7-9 (rows and columns alike; ``tanh`` inside ``S1`` and ``S3``),
-    ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All those pixels lie in the top-left block: the special block (3, 3) never enters
-    a response.
+    ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All those pixels lie in the top-left block: the special block (3, 3) never
+    enters a response.
 
     ``process="text"``: ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4 x 4 correlation. The
     margin is a probit, so the true logit is ``logit Phi(g2)``.
 
-    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere; errors with correlations
-    1/2, and 1/8 across eye and task; labels drawn as Bernoulli of ``sigmoid(g2 + e)``, which adds a logistic error of
-    variance ``pi^2 / 3`` and shrinks the latent correlations; ``S3`` of the left eye is ``tanh`` of the sum, of the right
-    eye the sum of ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside [0, 1]; this does not.)
+    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere; errors with
+    correlations 1/2, and 1/8 across eye and task; labels drawn as Bernoulli of ``sigmoid(g2 + e)``, which adds a
+    logistic error of variance ``pi^2 / 3`` and shrinks the latent correlations; ``S3`` of the left eye is ``tanh`` of
+    the sum, of the right eye the sum of ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside
+    [0, 1]; this does not.)
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ def regression_functions(images: np.ndarray, process: str = "text") -> tuple[np.
 
 
 def _draw_images(n: int, rng: np.random.Generator, variance: float) -> np.ndarray:
-    """Draw ``(n, 2, 72, 72)`` float32 pixels: one shared and one own normal part give the correlation 1/2 between eyes."""
+    """Draw ``(n, 2, 72, 72)`` float32 pixels; a shared and an own normal part give correlation 1/2 between eyes."""
     size, block = SyntheticPairs.SIZE, SyntheticPairs.BLOCK
     shared = rng.standard_normal((n, 1, size, size), dtype=np.float32)
     images = rng.standard_normal((n, 2, size, size), dtype=np.float32)

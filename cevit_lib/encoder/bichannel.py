@@ -1,0 +1,224 @@
+"""The bi-channel Vision Transformer of Section 2.1: one shared backbone, one set of adapters and heads per eye."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cevit_lib.encoder.adapters import AdapterWeight, insert_adapters
+from cevit_lib.encoder.backbone import base_hash, build_backbone, preprocessing_of
+from cevit_lib.encoder.lora import add_lora, merge_lora
+from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
+
+VIT_B = "vit_base_patch16_224.augreg_in21k_ft_in1k"
+
+
+class BiChannelViT(nn.Module):
+    """Two eyes through one Vision Transformer; only the adapters and the heads differ by eye (Section 2.1, Eq. (1)).
+
+    The four models of Section 6 are settings of this class and of the loss: ViT (``adapters=False``, empirical loss),
+    ViT-A (``adapters=True``), CeViT (``adapters=False``, copula loss), CeViT-A (both).
+
+    Parameters
+    ----------
+    backbone : str or torch.nn.Module
+        Name of any timm Vision Transformer, or a built one.
+    pretrained : bool
+        Load timm's weights. ``False`` draws random ones; together with LoRA, which never trains them, that warns.
+    adapters : bool
+        Insert residual adapters, one per eye and layer.
+    lora_rank : int
+        Rank of LoRA; 0 trains the whole backbone.
+    lora : {"fused", "separate"}
+        One low-rank pair on timm's joint Q-K-V layer, or one on each.
+    domains : int
+        Number of images of one patient.
+    weights : path, optional
+        File with the backbone's weights, for machines without internet.
+    adapter_bottleneck, adapter_input, adapter_weight
+        See :class:`~cevit_lib.encoder.ResidualAdapter`; ``adapter_weight="trainable"`` or a fixed number.
+    lora_alpha, lora_dropout
+        See :func:`~cevit_lib.encoder.add_lora`.
+    tasks : sequence of {"continuous", "binary"}
+        Responses of each domain; the paper's are one of each.
+    normalise : bool
+        Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they are.
+    rng : numpy.random.Generator, optional
+        Source of the initial weights; without it torch's global state is used.
+    **backbone_kwargs
+        For ``timm.create_model``, such as ``img_size=72, in_chans=1, patch_size=12``.
+
+    Notes
+    -----
+    The features are the class token after the backbone's final layer norm. The paper's formulas show neither that norm
+    nor those inside the blocks; they are part of every published ViT and of its weights, and stay.
+
+    Raises
+    ------
+    ParameterError, DataError
+        Of :func:`~cevit_lib.encoder.backbone.build_backbone`.
+    """
+
+    def __init__(
+        self,
+        backbone: str | nn.Module = VIT_B,
+        pretrained: bool = True,
+        adapters: bool = True,
+        lora_rank: int = 8,
+        lora: Literal["fused", "separate"] = "fused",
+        domains: int = 2,
+        weights: str | Path | None = None,
+        *,
+        adapter_bottleneck: int = 1,
+        adapter_input: Literal["attention-output", "layer-norm"] = "attention-output",
+        adapter_weight: float | Literal["trainable"] = "trainable",
+        lora_alpha: float | None = None,
+        lora_dropout: float = 0.0,
+        tasks: Sequence[Literal["continuous", "binary"]] = ("continuous", "binary"),
+        normalise: bool = True,
+        rng: np.random.Generator | None = None,
+        **backbone_kwargs: Any,
+    ) -> None:
+        super().__init__()
+        _check_arguments(domains, lora_rank, tasks)
+        self.domains, self.tasks = domains, tuple(tasks)
+        with _weights_from(rng):
+            self.backbone, self.origin = build_backbone(backbone, pretrained, weights, **backbone_kwargs)
+            self.base_hash = (
+                None
+                if self.backbone.cls_token is not None and self.backbone.cls_token.is_meta
+                else base_hash(self.backbone)
+            )
+            self.preprocessing = preprocessing_of(self.backbone)
+            if lora_rank:
+                _warn_if_random(self.origin)
+                add_lora(self.backbone, lora_rank, lora, lora_alpha, lora_dropout)
+            self.adapter_weight = None
+            if adapters:
+                fixed = None if adapter_weight == "trainable" else float(adapter_weight)
+                self.adapter_weight = AdapterWeight(domains, fixed)
+                insert_adapters(self.backbone, domains, self.adapter_weight, adapter_bottleneck, adapter_input)
+            self.heads = nn.ModuleDict(_heads(self.backbone.num_features, self.tasks, domains))
+        shape = (1, -1, 1, 1)
+        mean, std = (self.preprocessing.mean, self.preprocessing.std) if normalise else ((0.0,), (1.0,))
+        self.register_buffer("mean", torch.tensor(mean).view(shape), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(shape), persistent=False)
+        self.configuration = {
+            "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
+            "pretrained": pretrained, "adapters": adapters, "lora_rank": lora_rank, "lora": lora, "domains": domains,
+            "adapter_bottleneck": adapter_bottleneck, "adapter_input": adapter_input, "adapter_weight": adapter_weight,
+            "lora_alpha": lora_alpha, "lora_dropout": lora_dropout, "tasks": list(tasks), "normalise": normalise,
+            "backbone_kwargs": dict(backbone_kwargs),
+        }  # fmt: skip
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the class tokens ``h_j (n, domains, width)`` of images ``(n, domains, channels, height, width)``.
+
+        Raises
+        ------
+        ShapeError
+            The images have another number of domains or channels, or another size, than the backbone expects.
+        """
+        n = self._check_images(images)
+        flat = (
+            images.flatten(0, 1) - self.mean
+        ) / self.std  # (n * domains, channels, height, width): one pass for all eyes
+        tokens = self.backbone.forward_features(flat)
+        return self.backbone.forward_head(tokens, pre_logits=True).view(n, self.domains, -1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return ``(n, p)``: a mean for each continuous response, then a logit for each binary one (Eq. (1))."""
+        h = self.features(images)
+        return torch.cat(
+            [self.heads[f"{task}_{j + 1}"](h[:, j]) for task in self.tasks for j in range(self.domains)], dim=1
+        )
+
+    @property
+    def alpha(self) -> Tensor | None:
+        """The adapters' weights ``(domains,)``, or ``None`` without adapters."""
+        return None if self.adapter_weight is None else self.adapter_weight()
+
+    def count_parameters(self) -> dict[str, dict[str, int]]:
+        """Return by part (backbone, lora, adapters, adapter weight, heads) how many numbers train and are frozen."""
+        counts: dict[str, dict[str, int]] = {}
+        for name, parameter in self.named_parameters():
+            entry = counts.setdefault(part_of(name), {"trainable": 0, "frozen": 0})
+            entry["trainable" if parameter.requires_grad else "frozen"] += parameter.numel()
+        return counts
+
+    def merge_lora(self) -> "BiChannelViT":
+        """Add the low-rank products to the frozen weights, for faster prediction; see :meth:`unmerge_lora`."""
+        merge_lora(self.backbone)
+        return self
+
+    def unmerge_lora(self) -> "BiChannelViT":
+        """Take the low-rank products off again."""
+        merge_lora(self.backbone, undo=True)
+        return self
+
+    def _check_images(self, images: Tensor) -> int:
+        channels, size = self.backbone.patch_embed.proj.weight.shape[1], self.preprocessing.size
+        expected = (self.domains, channels, size, size)
+        if images.dim() != 5 or tuple(images.shape[1:]) != expected:
+            raise ShapeError(
+                f"images have shape {tuple(images.shape)}; this encoder expects (n, {', '.join(map(str, expected))}). "
+                "Load the images at that size, or build the encoder with img_size=... and in_chans=..."
+            )
+        return images.shape[0]
+
+
+def part_of(name: str) -> str:
+    """Return the part of the model to which a parameter's name belongs."""
+    if "lora_" in name:
+        return "lora"
+    if ".adapter." in name:
+        return "adapters"
+    if name.startswith("adapter_weight"):
+        return "adapter weight"
+    return "heads" if name.startswith("heads.") else "backbone"
+
+
+def _heads(width: int, tasks: tuple[str, ...], domains: int) -> dict[str, nn.Linear]:
+    """One linear head per response, ``beta_k`` with its bias: ``continuous_1, continuous_2, binary_1, binary_2``."""
+    heads = {f"{task}_{j + 1}": nn.Linear(width, 1) for task in tasks for j in range(domains)}
+    for head in heads.values():
+        nn.init.trunc_normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+    return heads
+
+
+def _check_arguments(domains: int, lora_rank: int, tasks: Sequence[str]) -> None:
+    unknown = [task for task in tasks if task not in ("continuous", "binary")]
+    if unknown or not tasks or len(set(tasks)) != len(tasks):
+        raise ParameterError(f"tasks {list(tasks)}: give 'continuous', 'binary' or both, each once.")
+    if list(tasks) != sorted(tasks, key=("continuous", "binary").index):
+        raise ParameterError("tasks: the continuous response comes before the binary one.")
+    if domains < 1 or lora_rank < 0:
+        raise ParameterError(
+            f"domains={domains}, lora_rank={lora_rank}: domains must be positive, the rank not negative."
+        )
+
+
+def _warn_if_random(origin: str) -> None:
+    if origin == "random":
+        warnings.warn(
+            "LoRA trains low-rank changes to weights that were drawn at random and stay frozen (pretrained=False): "
+            "such an encoder sees little. Pass weights=..., pretrained=True, or lora_rank=0 to train it in full.",
+            FrozenRandomWeightsWarning,
+            stacklevel=3,
+        )
+
+
+@contextlib.contextmanager
+def _weights_from(rng: np.random.Generator | None) -> Iterator[None]:
+    if rng is None:
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(int(rng.integers(2**63)))
+        yield

@@ -1,0 +1,40 @@
+"""Training: Algorithm 3 of the paper, its stages one by one, predictions, and saved models."""
+
+from cevit_lib.training.feasible import (
+    FeasibleFit,
+    Fit,
+    fit_copula,
+    fit_feasible_cevit,
+    fit_warm_up,
+    predict_outputs,
+)
+from cevit_lib.training.loop import Batches, find_device, train
+from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
+from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
+from cevit_lib.training.saving import load_model, save_model
+from cevit_lib.training.scaling import Standardisation
+from cevit_lib.training.seeds import Streams, streams, torch_seeded
+
+__all__ = [
+    "NOT_CLINICAL",
+    "PAPER_COPULA",
+    "PAPER_WARM_UP",
+    "Batches",
+    "FeasibleFit",
+    "Fit",
+    "Predictions",
+    "Recipe",
+    "Standardisation",
+    "Streams",
+    "find_device",
+    "fit_copula",
+    "fit_feasible_cevit",
+    "fit_warm_up",
+    "load_model",
+    "predict",
+    "predict_outputs",
+    "save_model",
+    "streams",
+    "torch_seeded",
+    "train",
+]

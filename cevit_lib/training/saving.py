@@ -1,0 +1,128 @@
+"""A trained model as one folder: what was trained, what it stands on, and how to read its outputs."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from cevit_lib import __version__
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.encoder import BiChannelViT
+from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.training.feasible import Fit
+from cevit_lib.training.predicting import NOT_CLINICAL
+from cevit_lib.training.scaling import Standardisation
+
+DESCRIPTION, TENSORS = "model.json", "tensors.pt"
+
+
+def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
+    """Write a fit into a new folder, whole or not at all.
+
+    Adapters, heads, low-rank pairs, copula parameters, standardisation and label map are stored. A frozen backbone that
+    can be had again (timm's name, the user's file) is not, only its tag and hash; one that was random or trained in
+    full is.
+
+    Raises
+    ------
+    ParameterError
+        The folder exists already, or the model is no :class:`~cevit_lib.encoder.BiChannelViT`.
+    """
+    folder, model = Path(folder), fit.model
+    if folder.exists():
+        raise ParameterError(f"{folder} exists; a saved model is never overwritten: name a new folder.")
+    if not isinstance(model, BiChannelViT):
+        raise ParameterError(f"save_model knows BiChannelViT, got {type(model).__name__}.")
+    whole = model.origin == "random" or model.configuration["lora_rank"] == 0
+    description = {
+        "format": 1, "cevit_lib": __version__, "use": NOT_CLINICAL,
+        "encoder": model.configuration, "origin": model.origin, "base_hash": model.base_hash, "whole": whole,
+        "preprocessing": vars(model.preprocessing), "responses": list(fit.responses), "continuous": fit.continuous,
+        "domains": list(fit.domains),
+        "labels": {name: {"0": "no", "1": "yes"} for name in fit.responses[fit.continuous :]},
+        "standardisation": fit.standardisation.to_dict(),
+        "parameters": fit.parameters.to_dict() if fit.parameters is not None else None, "notes": fit.notes,
+    }  # fmt: skip
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        torch.save(_tensors(model, whole), scratch / TENSORS)
+        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1, default=str) + "\n", encoding="utf-8")
+        os.replace(scratch, folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return folder
+
+
+def load_model(
+    folder: str | os.PathLike, *, weights: str | os.PathLike | None = None, backbone: nn.Module | None = None
+) -> Fit:
+    """Read a folder that :func:`save_model` wrote; its outputs are then those of the saved model, to the last bit.
+
+    Parameters
+    ----------
+    folder : path
+        The saved model.
+    weights : path, optional
+        File of the backbone's weights, when the model was built with one.
+    backbone : torch.nn.Module, optional
+        A built backbone, when the model was built with one.
+
+    Raises
+    ------
+    DataError
+        The folder is incomplete, or the base weights are not those the model was trained on.
+    """
+    folder = Path(folder)
+    for name in (DESCRIPTION, TENSORS):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder} is no saved model: {name} is missing.")
+    stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    model = _rebuild(stored, weights, backbone)
+    if not stored["whole"] and model.base_hash != stored["base_hash"]:
+        raise DataError(
+            f"{folder} was trained on base weights {stored['base_hash']} ({stored['origin']}), these are "
+            f"{model.base_hash} ({model.origin}): its outputs would mean nothing. Pass the weights it was trained on."
+        )
+    tensors = torch.load(folder / TENSORS, weights_only=True, map_location="cpu")
+    report = model.load_state_dict(tensors, strict=False)
+    absent = [name for name in report.missing_keys if stored["whole"]] + list(report.unexpected_keys)
+    if absent:
+        raise DataError(f"{folder / TENSORS} does not fit its description: {', '.join(absent[:3])}.")
+    model.origin, model.base_hash = stored["origin"], stored["base_hash"]
+    model.eval()
+    parameters = CopulaParameters.from_dict(stored["parameters"]) if stored["parameters"] else None
+    return Fit(
+        model, Standardisation.from_dict(stored["standardisation"]), parameters, [], tuple(stored["responses"]),
+        stored["continuous"], tuple(stored["domains"]), stored["notes"],
+    )  # fmt: skip
+
+
+def _tensors(model: nn.Module, whole: bool) -> dict[str, torch.Tensor]:
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    if whole:
+        return state
+    training = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {name: tensor for name, tensor in state.items() if name in training}
+
+
+def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> BiChannelViT:
+    import warnings
+
+    from cevit_lib.errors import FrozenRandomWeightsWarning
+
+    configuration = dict(stored["encoder"])
+    kwargs = configuration.pop("backbone_kwargs")
+    if backbone is not None:
+        configuration["backbone"] = backbone
+    if stored["whole"]:
+        configuration["pretrained"] = False  # everything comes from the folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        return BiChannelViT(**configuration, weights=weights, **kwargs)

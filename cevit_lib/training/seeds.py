@@ -1,0 +1,37 @@
+"""One root seed, and an independent stream of randomness for every purpose."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Independent generators: who is drawn, how patients are split, initial weights, order of training, estimation."""
+
+    data: np.random.Generator
+    split: np.random.Generator
+    weights: np.random.Generator
+    order: np.random.Generator
+    estimation: np.random.Generator
+
+
+def streams(seed: int, *key: int) -> Streams:
+    """Return the streams of a root seed; further integers (fold, run, ...) select independent families.
+
+    ``numpy.random.SeedSequence`` spawns them, so that streams of near seeds are not alike and a fold's numbers do not
+    depend on which folds were run before it.
+    """
+    children = np.random.SeedSequence(seed, spawn_key=key).spawn(5)
+    return Streams(*(np.random.default_rng(child) for child in children))
+
+
+@contextlib.contextmanager
+def torch_seeded(rng: np.random.Generator) -> Iterator[None]:
+    """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(rng.integers(2**63)))
+        yield
