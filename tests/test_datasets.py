@@ -1,0 +1,380 @@
+"""Paired eyes: theory's moments for the synthetic pairs, splits that keep patients whole, and files that are wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import integrate, stats
+
+from cevit_lib.datasets import (
+    ImageFiles,
+    PairedEyes,
+    Split,
+    SyntheticPairs,
+    assert_disjoint,
+    hold_out,
+    load_grape,
+    read_image,
+    split_by_patient,
+)
+from cevit_lib.datasets.synthetic import CODE_CORRELATION, TEXT_CORRELATION
+from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
+
+
+def expect(values: np.ndarray, truth: float, errors: float = 4.5) -> None:
+    """Compare a sample mean with its expectation, within Monte Carlo error."""
+    values = np.asarray(values, dtype=float).ravel()
+    assert abs(values.mean() - truth) < errors * values.std() / np.sqrt(values.size)
+
+
+def make_pairs(n: int = 40, seed: int = 0, share: float = 0.3, repeat: int = 1) -> PairedEyes:
+    rng = np.random.default_rng(seed)
+    y = np.column_stack([rng.standard_normal((n, 2)), rng.random((n, 2)) < share]).astype(float)
+    ids = tuple(f"{i // repeat:03d}" for i in range(n))
+    images = torch.from_numpy(rng.integers(0, 256, (n, 2, 1, 4, 4), dtype=np.uint8))
+    return PairedEyes(images, torch.from_numpy(y), ids, ("a", "b", "c", "d"), continuous=2)
+
+
+# ---- synthetic pairs ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["text", "code"])
+def synthetic(request) -> SyntheticPairs:
+    return SyntheticPairs(1500, np.random.default_rng(7), request.param)
+
+
+def test_pixels_have_the_printed_means_variances_and_correlation(synthetic):
+    images = synthetic.images[:, :, 0].numpy().astype(float)
+    variance = 0.5 if synthetic.truth.process == "text" else 0.25
+    for block, mean, var in ((images[..., -24:, -24:], 0.5, 0.25), (images[..., :24, :24], 0.0, variance)):
+        for eye in (0, 1):
+            expect(block[:, eye], mean)
+            expect((block[:, eye] - mean) ** 2, var)
+        expect((block[:, 0] - mean) * (block[:, 1] - mean), var / 2)
+    middle = images[..., 24:48, 48:72]
+    expect(middle[:, 0] ** 2, variance)
+    # neighbouring pixels of one eye are independent
+    expect(images[:, 0, 0, 0] * images[:, 0, 0, 1], 0.0)
+
+
+def test_regression_functions_read_only_pixels_one_to_nine(synthetic):
+    from cevit_lib.datasets import regression_functions
+
+    images = synthetic.images[:50, :, 0].numpy().copy()
+    g1, g2 = regression_functions(images, synthetic.truth.process)
+    torch.testing.assert_close(torch.from_numpy(g1), synthetic.truth.g1[:50])
+    images[..., 9:, :] = 99.0
+    images[..., :, 9:] = 99.0
+    changed = regression_functions(images, synthetic.truth.process)
+    np.testing.assert_array_equal(changed[0], g1)
+    np.testing.assert_array_equal(changed[1], g2)
+
+
+def test_regression_functions_by_hand():
+    from cevit_lib.datasets import regression_functions
+
+    images = np.zeros((1, 2, 72, 72))
+    images[0, :, 1, 2] = 2.0  # row 2, column 3: Omega_1
+    images[0, :, 3, 5] = 0.7  # Omega_2, enters as it is
+    images[0, :, 6, 6], images[0, :, 8, 7] = 1.0, 1.5  # Omega_3
+    images[0, :, 0, 4] = 50.0  # rows 1-3 but columns 4-6: in no index set
+    g1, g2 = regression_functions(images, "text")
+    np.testing.assert_allclose(g1[0], np.tanh(2.0) + 0.7 + np.tanh(1.0) + np.tanh(1.5))
+    np.testing.assert_allclose(g2[0], 0.7)
+    left = regression_functions(images, "code")[0][0, 0]
+    np.testing.assert_allclose(left, np.tanh(2.0) + 0.7 + np.tanh(2.5))
+
+
+def test_g_has_the_moments_of_theory():
+    data = SyntheticPairs(6000, np.random.default_rng(3))
+    g1, g2 = data.truth.g1.numpy(), data.truth.g2.numpy()
+    variance_tanh = integrate.quad(lambda x: np.tanh(x) ** 2 * stats.norm.pdf(x, scale=np.sqrt(0.5)), -12, 12)[0]
+    expect(g2[:, 0], 0.0)
+    expect(g2**2, 9 * 0.5)
+    expect(g1[:, 1] ** 2, 9 * 0.5 + 18 * variance_tanh)
+    expect(g2[:, 0] * g2[:, 1], 9 * 0.25)
+
+
+def test_errors_have_the_stated_correlation(synthetic):
+    residual = (synthetic.y[:, :2] - synthetic.truth.g1).numpy()
+    printed = TEXT_CORRELATION if synthetic.truth.process == "text" else CODE_CORRELATION
+    expect(residual[:, 0] * residual[:, 1], printed[0][1])
+    expect(residual**2, 1.0)
+
+
+def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
+    data = SyntheticPairs(6000, np.random.default_rng(5))
+    label, residual = data.y[:, 2:].numpy(), (data.y[:, :2] - data.truth.g1).numpy()
+    probability = stats.norm.cdf(data.truth.g2.numpy())
+    expect(label - probability, 0.0)
+    torch.testing.assert_close(torch.sigmoid(data.truth.outputs[:, 2:]), torch.from_numpy(probability))
+    # E[e1 * 1{g + e3 > 0}] = rho13 * phi(g), and likewise for the other pairs
+    for eye, label_eye, rho in ((0, 0, 0.294), (0, 1, 0.213), (1, 0, 0.205), (1, 1, 0.336)):
+        gap = residual[:, eye] * label[:, label_eye] - rho * stats.norm.pdf(data.truth.g2.numpy()[:, label_eye])
+        expect(gap, 0.0)
+    both = np.array([
+        stats.multivariate_normal.cdf(g, cov=[[1, 0.569], [0.569, 1]]) for g in data.truth.g2.numpy()[:300]
+    ])
+    expect(label[:300].prod(1) - both, 0.0)
+
+
+def test_code_labels_have_the_logit_normal_margin():
+    data = SyntheticPairs(4000, np.random.default_rng(6), "code")
+    label, g = data.y[:, 2:].numpy(), data.truth.g2.numpy()
+    probability = torch.sigmoid(data.truth.outputs[:, 2:]).numpy()
+    expect(label - probability, 0.0)
+    by_quadrature = integrate.quad(
+        lambda e: stats.norm.pdf(e) / (1 + np.exp(-(g[0, 0] + e))), -12, 12, epsabs=1e-12
+    )[0]
+    assert probability[0, 0] == pytest.approx(by_quadrature, abs=1e-9)
+    shrunk = 0.5 / (1 + np.pi**2 / 3)  # the logistic error is added to both latent scores
+    assert data.truth.correlation[2, 3].item() == pytest.approx(shrunk)
+
+
+def test_same_generator_same_data():
+    first, second, other = (SyntheticPairs(5, np.random.default_rng(s)) for s in (1, 1, 2))
+    assert first.hash == second.hash != other.hash
+
+
+@pytest.mark.parametrize(
+    "arguments", [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))], ids=str
+)
+def test_synthetic_pairs_refuse_what_makes_no_sense(arguments):
+    with pytest.raises(ParameterError):
+        SyntheticPairs(rng=np.random.default_rng(0), **arguments)
+
+
+# ---- the structure --------------------------------------------------------------------------------------------------
+
+
+def test_subset_takes_everything_along():
+    data = SyntheticPairs(20, np.random.default_rng(0))
+    part = data.subset(np.array([7, 2]))
+    assert part.ids == ("S00007", "S00002")
+    torch.testing.assert_close(part.truth.g1, data.truth.g1[[7, 2]])
+    torch.testing.assert_close(part.load(), data.load(np.array([7, 2])))
+    assert len(data.subset(np.zeros(20, dtype=bool))) == 0
+
+
+def test_bytes_are_scaled_and_floats_are_not():
+    data = make_pairs(3)
+    assert data.load().max() <= 1 and data.load().dtype == torch.float32
+    torch.testing.assert_close(data.load(), data.images.float() / 255)
+
+
+def test_hash_sees_ids_responses_and_pixels_but_not_the_kind_of_nan():
+    data = make_pairs(4)
+    y = data.y.clone()
+    y[0, 0] = float("nan")
+    one = PairedEyes(data.images, y, data.ids, data.responses, 2)
+    two = PairedEyes(data.images, torch.where(torch.isnan(y), -float("nan"), y), data.ids, data.responses, 2)
+    assert one.hash == two.hash != data.hash
+    pixels = data.images.clone()
+    pixels[0, 0, 0, 0, 0] ^= 1
+    assert PairedEyes(pixels, data.y, data.ids, data.responses, 2).hash != data.hash
+
+
+def test_a_label_that_is_none_is_named():
+    data = make_pairs(4)
+    y = data.y.clone()
+    y[2, 3] = 2.0
+    with pytest.raises(LabelError, match=r"'002', column 'd': 2.0"):
+        PairedEyes(data.images, y, data.ids, data.responses, 2)
+
+
+def test_shapes_must_agree():
+    data = make_pairs(4)
+    with pytest.raises(ShapeError, match="3 ids"):
+        PairedEyes(data.images, data.y, data.ids[:3], data.responses, 2)
+    with pytest.raises(ShapeError, match="expected"):
+        PairedEyes(data.images[:, 0], data.y, data.ids, data.responses, 2)
+
+
+# ---- splits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_folds_divide_patients_and_never_cut_one(repeat):
+    data = make_pairs(60, repeat=repeat)
+    splits = split_by_patient(data, 5, np.random.default_rng(1))
+    assert sorted(np.concatenate([split.test for split in splits])) == list(range(60))
+    for split in splits:
+        names = np.asarray(data.ids)
+        assert not set(names[split.train]) & set(names[split.test])
+        assert set(split.train) | set(split.test) == set(range(60))
+
+
+def test_folds_have_equal_sizes_and_equal_shares_of_every_pattern():
+    data = make_pairs(203, share=0.4)
+    splits = split_by_patient(data, 5, np.random.default_rng(2))
+    sizes = [len(split.test) for split in splits]
+    assert max(sizes) - min(sizes) <= 1
+    for pattern in np.unique(data.strata()):
+        counts = [(data.strata()[split.test] == pattern).sum() for split in splits]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_a_rare_class_reaches_every_fold_or_the_split_is_refused():
+    y = torch.zeros(50, 4, dtype=torch.float64)
+    y[:5, 2] = 1
+    y[:5, 3] = 1
+    data = make_pairs(50)
+    rare = PairedEyes(data.images, y, data.ids, data.responses, 2)
+    for seed in range(20):
+        assert all(rare.y[s.test, 2].sum() == 1 for s in split_by_patient(rare, 5, np.random.default_rng(seed)))
+    rarer = PairedEyes(data.images[1:], y[1:], data.ids[1:], data.responses, 2)
+    with pytest.raises(DataError, match=r"response 'c' has \d+ zeros and 0 ones"):
+        split_by_patient(rarer, 5, np.random.default_rng(0))
+
+
+def test_splits_depend_on_the_generator_alone():
+    data = make_pairs(50)
+    draw = [split_by_patient(data, 5, np.random.default_rng(s))[0].test.tolist() for s in (0, 0, 1)]
+    assert draw[0] == draw[1] != draw[2]
+
+
+def test_hold_out_takes_the_share_from_every_pattern():
+    data = make_pairs(200, share=0.5)
+    split = hold_out(data, 0.1, np.random.default_rng(3))
+    assert len(split.test) == 20 and len(split.train) == 180
+    held = np.bincount(data.strata()[split.test], minlength=5) / 20
+    assert np.abs(held - np.bincount(data.strata(), minlength=5) / 200).max() <= 0.05 + 1e-12
+    with pytest.raises(DataError, match="leaves one side empty"):
+        hold_out(make_pairs(4), 0.01, np.random.default_rng(0))
+
+
+def test_a_patient_on_both_sides_is_caught():
+    data = make_pairs(10, repeat=2)
+    with pytest.raises(DataError, match="1 patients stand in training and in test data, among them 000"):
+        assert_disjoint(data, Split(train=np.array([0, 2, 3]), test=np.array([1])))
+
+
+# ---- image files ----------------------------------------------------------------------------------------------------
+
+
+def quarters(path: Path, size: int = 32) -> Path:
+    """Write an image whose four quarters are red, green, blue and white (clockwise from the top left: r, g, w, b)."""
+    picture = np.zeros((size, size, 3), dtype=np.uint8)
+    half = size // 2
+    picture[:half, :half, 0] = picture[:half, half:, 1] = picture[half:, :half, 2] = 255
+    picture[half:, half:] = 255
+    Image.fromarray(picture).save(path)
+    return path
+
+
+def test_mirroring_flips_left_and_right_only(tmp_path):
+    path = quarters(tmp_path / "q.png")
+    plain, flipped = read_image(path, 16), read_image(path, 16, mirror=True)
+    torch.testing.assert_close(flipped, plain.flip(-1))
+    assert plain[:, 2, 2].tolist() == [255, 0, 0]
+
+
+def test_exif_orientation_is_honoured(tmp_path):
+    straight = quarters(tmp_path / "q.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
+    Image.open(straight).transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    torch.testing.assert_close(read_image(tmp_path / "turned.png", 32), read_image(straight, 32))
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    path = tmp_path / "7_OD_1.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:900])
+    with pytest.raises(DataError, match="7_OD_1.jpg cannot be read"):
+        read_image(path, 32)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="7_OD_1.jpg"):
+        read_image(path, 32)
+    with pytest.raises(DataError, match="does not exist"):
+        read_image(tmp_path / "none.jpg", 32)
+
+
+def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
+    path = quarters(tmp_path / "q.png")
+    files = ImageFiles(((path, None), (path, path)), size=16, mirrored=(True, False))
+    assert files.shape == (2, 2, 3, 16, 16)
+    got = files[np.array([1, 0])]
+    torch.testing.assert_close(got[0, 0], got[0, 1].flip(-1))
+    assert got[1, 1].max() == 0
+    assert files.digest() != ImageFiles(files.paths, 16, (False, False)).digest()
+
+
+# ---- GRAPE ----------------------------------------------------------------------------------------------------------
+
+COLUMNS = [f"{stem}_{eye}" for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp") for eye in ("od", "os")]
+
+
+@pytest.fixture
+def little_grape(tmp_path) -> Path:
+    """A folder in GRAPE's layout with three invented patients."""
+    (tmp_path / "images_roi").mkdir()
+    lines = ["subject," + ",".join(COLUMNS)]
+    for k, (subject, thickness, field) in enumerate((("007", 80, 25), ("12", 60, 12), ("13", "", 21))):
+        names = [f"{subject}_{eye}_1.jpg" for eye in ("OD", "OS")]
+        for j, name in enumerate(names):
+            Image.fromarray(np.full((20, 20, 3), 10 + 40 * j + k, dtype=np.uint8)).save(tmp_path / "images_roi" / name)
+        row = [subject, thickness, 70 + k, field, 30 - k, *names, 1, 1, 0, 0]
+        lines.append(",".join(map(str, row)))
+    (tmp_path / "pairs.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_grape_puts_the_left_eye_first_and_keeps_ids_as_text(little_grape):
+    data = load_grape(little_grape, size=8)
+    assert data.ids == ("007", "12") and data.domains == ("OS", "OD")
+    assert data.y.tolist() == [[70, 80, 0, 0], [71, 60, 0, 1]]
+    brightness = data.load().mean((2, 3, 4))
+    assert (brightness[:, 0] > brightness[:, 1]).all()  # the left eyes were painted brighter
+    assert data.notes["flow"] == {
+        "patients with both eyes": 3, "without both roi images": 0, "without all four responses": 1, "kept": 2
+    }  # fmt: skip
+
+
+def test_grape_keeps_missing_responses_on_request(little_grape):
+    data = load_grape(little_grape, size=8, missing="keep")
+    assert len(data) == 3 and torch.isnan(data.y[2, 1]) and data.y[2, 3] == 1
+    assert data.complete.tolist() == [True, True, False]
+
+
+def test_a_wrong_cell_is_named_by_line_and_column(little_grape):
+    table = little_grape / "pairs.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("12,60,", "12,6O,"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 3 \(subject 12\), column 'rnfl_mean_od': '6O'"):
+        load_grape(little_grape, size=8)
+
+
+def test_a_lost_image_a_lost_column_and_a_double_patient_are_named(little_grape):
+    (little_grape / "images_roi" / "12_OS_1.jpg").unlink()
+    with pytest.raises(DataError, match="line 3: image .*12_OS_1.jpg does not exist"):
+        load_grape(little_grape, size=8)
+    table = little_grape / "pairs.csv"
+    text = table.read_text(encoding="utf-8")
+    table.write_text(text.replace("vf_ms_os", "vf_os"), encoding="utf-8")
+    with pytest.raises(DataError, match="lacks the columns vf_ms_os"):
+        load_grape(little_grape, size=8)
+    table.write_text(text.replace("\n12,", "\n007,"), encoding="utf-8")
+    with pytest.raises(DataError, match="line 3: subject '007' stands twice"):
+        load_grape(little_grape, size=8)
+
+
+def test_without_data_the_message_says_what_to_set_and_where_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.delenv("CEVIT_DATA", raising=False)
+    with pytest.raises(DataError, match="CEVIT_DATA.*10.6084/m9.figshare.c.6406319"):
+        load_grape()
+    with pytest.raises(DataError, match="pairs.csv"):
+        load_grape(tmp_path)
+
+
+def test_grape_has_112_complete_pairs(grape_folder):
+    data = load_grape(grape_folder, size=32)
+    assert len(data) == 112 and data.complete.all() and data.notes["flow"]["patients with both eyes"] == 119
+    assert len(load_grape(grape_folder, size=32, missing="keep")) == 119
+    assert len(load_grape(grape_folder, size=32, images="cfp")) == 81
+    labels = data.binary
+    assert labels.sum(0).tolist() == [48, 48] and (labels.sum(1) == 2).sum() == 32
+    assert data.load(np.arange(2)).shape == (2, 2, 3, 32, 32)
+    for split in split_by_patient(data, 5, np.random.default_rng(0)):
+        assert len(split.test) in (22, 23)
