@@ -32,6 +32,8 @@ from cevit_lib.records.provenance import source_hash
 EXECUTED = Path("book/executed")
 SMOKE_MARKS = ("SMOKE RUN", "smoke run: not a result")  # the badge's mark and the one across a figure
 DIRTY_MARK = "DIRTY ·"  # the badge of records made with uncommitted code
+_SENTINEL = re.compile(r"^\s*(\w+\.)*finished\(\)\s*$", re.MULTILINE)
+_BADGE = re.compile(r"^(\w+\.)*(live_)?badge\(.*\)\s*\Z", re.MULTILINE)  # the cell's last line
 LARGEST_PAGE = 2_000_000  # bytes of an executed notebook: more is nearly always a progress bar or a photograph
 
 
@@ -152,10 +154,15 @@ def _cell_faults(cell) -> Iterable[str]:
         yield f"was not executed ({cell.source.strip().splitlines()[0][:60]!r})"
     text = ""
     for output in cell.outputs:
+        kinds = output.get("data", {})
         if output.output_type == "error":
             yield f"failed with {output.ename}: {output.evalue[:200]}"
-        text += "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
-        if any(kind.startswith("image/") for kind in output.get("data", {})):
+        plain = "".join(kinds.get("text/plain", ""))
+        text += "".join(output.get("text", "")) + plain
+        pictured = any(kind.startswith("image/") for kind in kinds)
+        if plain.startswith("<Figure size") and not pictured:
+            yield "prints a figure's size instead of the figure (use cevit_lib.figures.new_figure)"
+        if pictured:
             options = cell.metadata.get("mystnb", {})
             wanted = {"figure: name": options.get("figure", {}).get("name"),
                       "figure: caption": options.get("figure", {}).get("caption"),
@@ -172,23 +179,24 @@ def _cell_faults(cell) -> Iterable[str]:
 def dress(path: Path, mark: str | None = None) -> None:
     """Make an executed notebook fit for the page, in place.
 
-    The parameters and the closing cell are taken off the page, injected parameters are folded, and the paths and
-    times that papermill wrote are removed, so that the file says nothing of the machine. ``mark`` (see `stamp`) is
-    kept so that an unchanged page is not run again.
+    The parameters and their check are folded; what papermill injected, the closing cell and the code of the line below
+    a figure are taken off the page. The paths and times that papermill wrote are removed, so that the file says nothing
+    of the machine. ``mark`` (see `stamp`) is kept so that an unchanged page is not run again.
     """
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
-        tags = list(cell.metadata.get("tags", []))
-        if "parameters" in tags:
-            tags.append("remove-cell")
-        if "injected-parameters" in tags:
-            tags.append("hide-input")
-        if cell.cell_type == "code" and cell.source.strip() in ("finished()", "cevit_lib.runner.finished()"):
-            tags.append("remove-cell")
-        kept = {key: cell.metadata[key] for key in ("mystnb",) if key in cell.metadata}
-        cell.metadata = nbformat.from_dict(kept | ({"tags": sorted(set(tags))} if tags else {}))
+        tags = set(cell.metadata.get("tags", []))
+        code = cell.source if cell.cell_type == "code" else ""
+        if "parameters" in tags or "check_parameters(" in code:
+            tags.add("hide-input")
+        if "injected-parameters" in tags or _SENTINEL.search(code):
+            tags.add("remove-cell")
+        if "hide-input" in tags and _BADGE.search(code):
+            tags = tags - {"hide-input"} | {"remove-input"}
+        kept = {key: value for key, value in cell.metadata.items() if key not in ("papermill", "execution", "tags")}
+        cell.metadata = nbformat.from_dict(kept | ({"tags": sorted(tags)} if tags else {}))
     kernel = notebook.metadata.get("kernelspec", {"name": "python3", "display_name": "Python 3", "language": "python"})
     language = notebook.metadata.get("language_info", {"name": "python"})
     notebook.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": language, "cevit": {"stamp": mark}})

@@ -114,6 +114,11 @@ def test_a_figure_without_name_caption_or_alt_is_refused(tmp_path, missing):
     assert missing in scanned(tmp_path, notebook(cell("draw()", [FIGURE], **options)))
 
 
+def test_a_figure_that_was_not_drawn_is_refused(tmp_path):
+    shown = nbformat.v4.new_output("execute_result", data={"text/plain": "<Figure size 500x300>"}, execution_count=1)
+    assert "instead of the figure" in scanned(tmp_path, notebook(cell("figure", [shown], **GOOD)))
+
+
 def test_output_without_end_is_refused(tmp_path):
     assert "MB large" in scanned(tmp_path, notebook(cell(outputs=[said("step\n" * 500_000)])))
 
@@ -121,12 +126,14 @@ def test_output_without_end_is_refused(tmp_path):
 def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     path = tmp_path / "page.ipynb"
     cells = [cell("scale: str = 'stored'", tags=["parameters"]), cell("scale = 'stored'", tags=["injected-parameters"]),
-             cell("finished()"), cell("x", papermill={"start_time": "now"}, **GOOD)]  # fmt: skip
+             cell("from a import b\nfinished()"), cell("x", papermill={"start_time": "now"}, **GOOD),
+             cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]), cell("plot()", tags=["hide-input"])]  # fmt: skip
     machine = {"input_path": "/home/someone/x.ipynb"}
     nbformat.write(notebook(*cells, papermill=machine, kernelspec={"name": "python3", "display_name": "x"}), path)
     pages.dress(path, "stamp")
     tags = [set(one.metadata.get("tags", [])) for one in nbformat.read(path, 4).cells]
-    assert "remove-cell" in tags[0] and "hide-input" in tags[1] and "remove-cell" in tags[2] and tags[3] == set()
+    assert "hide-input" in tags[0] and "remove-cell" in tags[1] and "remove-cell" in tags[2] and tags[3] == set()
+    assert tags[4] == {"remove-input"} and tags[5] == {"hide-input"}
     assert "someone" not in path.read_text() and "start_time" not in path.read_text()
     assert nbformat.read(path, 4).cells[3].metadata["mystnb"] == GOOD["mystnb"]
     assert pages.kept(path, "stamp")
@@ -240,3 +247,24 @@ def test_the_contents_name_only_files_that_exist_or_are_made():
     for name in names:
         if Path(name).parent != pages.EXECUTED:
             assert (ROOT / f"{name}.md").is_file(), name
+
+
+def test_a_figure_of_the_book_shows_itself_without_pyplot():
+    """Jupyter asks a figure for its picture; equal figures give equal bytes, so a rebuilt page is the same page."""
+    from cevit_lib.figures import new_figure
+
+    def drawn():
+        figure, axes = new_figure("wide", columns=2)
+        axes[0].plot([0, 1])
+        return figure._repr_png_()
+
+    first = drawn()
+    assert first.startswith(b"\x89PNG") and first == drawn()
+
+
+def test_an_unknown_colour_is_refused_with_the_known_ones():
+    from cevit_lib.figures import color
+
+    assert color("left") == color("OS") != color("right")
+    with pytest.raises(KeyError, match="no colour is defined for 'middle'; known: .*left"):
+        color("middle")

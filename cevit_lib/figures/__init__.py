@@ -11,6 +11,8 @@ is never the only carrier of a meaning: pair it with `MARKERS`, `LINES` or a dir
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,16 +175,34 @@ def new_figure(size: str | tuple[float, float] = "single", rows: int = 1, column
     figure : matplotlib.figure.Figure
     axes : matplotlib.axes.Axes or numpy.ndarray of them
     """
-    from matplotlib.figure import Figure
-
     with style():
-        figure = Figure(figsize=SIZES[size] if isinstance(size, str) else size)
+        figure = _book_figure()(figsize=SIZES[size] if isinstance(size, str) else size)
         axes = figure.subplots(rows, columns, **subplots)
     return figure, axes
 
 
+@functools.cache
+def _book_figure() -> type[Figure]:
+    """The figure's class; made on first use, because it needs matplotlib."""
+    from matplotlib.figure import Figure
+
+    class BookFigure(Figure):
+        """A figure that a notebook shows by itself: without pyplot, Jupyter would print only its size."""
+
+        def _repr_png_(self) -> bytes:
+            stream = io.BytesIO()
+            with style():
+                self.savefig(stream, format="png", bbox_inches="tight", metadata={"Software": None})
+            return stream.getvalue()
+
+        def _repr_html_(self) -> None:
+            """Leave the choice of format to the page."""
+
+    return BookFigure
+
+
 def mark_smoke(figure: Figure) -> Figure:
-    """Write across a figure that it comes from a smoke run, which tests the machinery and says nothing on the method."""
+    """Write across a figure that it comes from a smoke run, which tests the machinery and shows no result."""
     figure.text(
         0.5,
         0.5,
@@ -199,7 +219,7 @@ def mark_smoke(figure: Figure) -> Figure:
 
 
 def save(figure: Figure, path: str | Path, **options: object) -> Path:
-    """Write a figure with the book's settings; folders are made, and no time stamp is kept: equal figures, equal files."""
+    """Write a figure with the book's settings; no time stamp is kept, so that equal figures are equal files."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix in {".svg", ".pdf"} else {"Software": None}

@@ -1,0 +1,87 @@
+"""The picture of the first page: two yes-or-no answers, one pair of margins, two joint distributions.
+
+``python -m cevit_lib.figures.overview`` draws it anew into ``assets/four_cells.png``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cevit_lib.figures import color, new_figure, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_REACH = 3.0  # standard deviations shown on each side
+
+
+def cell_probabilities(probabilities: tuple[float, float], correlation: float) -> np.ndarray:
+    """Probability of each pair of answers, ``[left, right]``, for two margins joined by a Gaussian copula.
+
+    Parameters
+    ----------
+    probabilities : (float, float)
+        Chance of "yes" for the left and for the right eye.
+    correlation : float
+        Correlation of the two latent scores, the paper's rho_34.
+
+    Returns
+    -------
+    numpy.ndarray, shape (2, 2)
+        ``[0, 0]`` neither eye ... ``[1, 1]`` both.
+    """
+    import torch
+
+    from cevit_lib.normal import bivariate_normal_cdf
+
+    left, right = probabilities
+    scores = torch.special.ndtri(torch.tensor(probabilities, dtype=torch.float64))
+    both = float(bivariate_normal_cdf(scores[0], scores[1], torch.tensor(correlation, dtype=torch.float64)))
+    return np.array([[1 - left - right + both, right - both], [left - both, both]])
+
+
+def four_cells(probabilities: tuple[float, float] = (0.35, 0.45), correlation: float = 0.569) -> Figure:
+    """Latent scores of both eyes without and with dependence, cut into the four answers by the same two thresholds.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    with style(axes__grid=False):
+        figure, panels = new_figure((7.2, 3.7), columns=2, sharex=True, sharey=True)
+        for axes, rho in zip(panels, (0.0, correlation), strict=True):
+            _panel(axes, probabilities, rho)
+        panels[0].set_ylabel("latent score, right eye (OD)")
+        figure.supxlabel("latent score, left eye (OS)", fontsize=10)
+    return figure
+
+
+def _panel(axes, probabilities, rho) -> None:
+    import torch
+
+    grid = np.linspace(-_REACH, _REACH, 181)
+    x, y = np.meshgrid(grid, grid)
+    density = np.exp(-(x**2 - 2 * rho * x * y + y**2) / (2 * (1 - rho**2))) / (2 * math.pi * math.sqrt(1 - rho**2))
+    axes.contourf(x, y, density, levels=9, cmap="Blues", alpha=0.8)
+    # a "yes" lies above its threshold, the point with that much probability to its right
+    thresholds = [-float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64))) for p in probabilities]
+    axes.axvline(thresholds[0], color=color("left"), linestyle="-")
+    axes.axhline(thresholds[1], color=color("right"), linestyle="--")
+    cells = cell_probabilities(probabilities, rho)
+    names = np.array([["neither", "right only"], ["left only", "both"]])
+    for left, right in np.ndindex(2, 2):
+        place = [(-_REACH if answer == 0 else _REACH) * 0.62 for answer in (left, right)]
+        label = f"{names[left, right]}\n{100 * cells[left, right]:.0f} %"
+        axes.text(*place, label, ha="center", va="center", fontsize=10,
+                  bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 2})  # fmt: skip
+    axes.set(xlim=(-_REACH, _REACH), ylim=(-_REACH, _REACH), aspect="equal")
+    axes.set_title("eyes treated as two patients" if rho == 0 else f"eyes of one patient, correlation {rho:g}")
+
+
+if __name__ == "__main__":
+    from cevit_lib.paths import project_root
+
+    save(four_cells(), project_root() / "assets" / "four_cells.png")

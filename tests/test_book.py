@@ -1,0 +1,194 @@
+"""The rendered book, read as a reader's browser reads it: from disk, without a network.
+
+`make test` has built the book before; when these tests run by themselves they build it first. The checks of links,
+pictures and size need no browser. A missing browser fails under CI=true; elsewhere its tests are skipped.
+"""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from cevit_lib import __version__, pages
+
+ROOT = Path(__file__).resolve().parents[1]
+HTML = ROOT / "_build" / "html"
+NAMES = list(pages._files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
+LIMIT = 1_500_000  # bytes of a page without the shared MathJax and theme
+
+
+@pytest.fixture(scope="module")
+def book() -> Path:
+    """The built book."""
+    if stages := os.environ.get("CEVIT_STAGES"):
+        faults = json.loads(Path(stages).read_text())["build"]
+    else:
+        faults = pages.build()
+    if any(faults.values()):
+        pytest.fail("the book was not built, see test_pages", pytrace=False)
+    return HTML
+
+
+def soup(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@pytest.fixture(params=NAMES)
+def page(request, book) -> Path:
+    """Each page of the table of contents."""
+    return book / f"{request.param}.html"
+
+
+def anchors(path: Path, seen: dict = {}) -> set[str]:  # noqa: B006 - one parse for each page and session
+    if path not in seen:
+        seen[path] = {tag["id"] for tag in soup(path).find_all(id=True)}
+    return seen[path]
+
+
+def test_every_internal_link_resolves(page):
+    broken = []
+    for tag in soup(page).find_all("a", href=True):
+        link = urlsplit(tag["href"])
+        if link.scheme or link.netloc:
+            continue
+        target = (page.parent / unquote(link.path)).resolve() if link.path else page
+        if not target.is_file():
+            broken.append(f"{tag['href']}: no such file")
+        elif link.fragment and target.suffix == ".html" and unquote(link.fragment) not in anchors(target):
+            broken.append(f"{tag['href']}: no such place on that page")
+    assert not broken, "\n".join(broken)
+
+
+def test_every_picture_says_what_it_shows(page):
+    for picture in soup(page).find_all("img"):
+        alt = (picture.get("alt") or "").strip()
+        assert alt, f"{picture.get('src')} has no alternative text"
+        assert not re.search(r"\.(png|svg|jpe?g)$", alt), f"{alt!r} is a file's name and not what is to be seen"
+
+
+def test_a_page_is_small(page):
+    """HTML and the pictures on it; what all pages share (MathJax, the theme's styles and scripts) is not counted."""
+    tree = soup(page)
+    files = {page} | {(page.parent / unquote(tag["src"])).resolve() for tag in tree.find_all("img", src=True)
+                      if not tag["src"].startswith("data:")}  # fmt: skip
+    size = sum(path.stat().st_size for path in files)
+    assert size < LIMIT, f"{size / 1e6:.2f} MB"
+
+
+def test_a_page_shows_its_version_language_and_one_title(page):
+    tree = soup(page)
+    assert tree.html["lang"] == "en"
+    assert f"Version {__version__}." in tree.get_text()
+    assert len(tree.article.find_all("h1")) == 1
+
+
+def test_headings_do_not_skip_a_level(page):
+    levels = [int(tag.name[1]) for tag in soup(page).find("article").find_all(re.compile("^h[1-6]$"))]
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+
+
+def test_the_first_page_is_reached_from_the_top(book):
+    assert f"{NAMES[0]}.html" in (book / "index.html").read_text()
+
+
+def test_no_page_of_the_book_loads_from_elsewhere(page):
+    """Whatever a browser would do: no script, style, picture or frame has an address outside."""
+    for tag in soup(page).find_all(["script", "link", "img", "iframe", "video", "audio", "source"]):
+        address = tag.get("src") or (tag.get("href") if "canonical" not in (tag.get("rel") or []) else None) or ""
+        assert not address.startswith(("http:", "https:", "//")), f"<{tag.name}> loads {address}"
+
+
+# --- in a browser
+
+
+def browser_path() -> str | None:
+    named = os.environ.get("CEVIT_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, driven by playwright; nothing is downloaded."""
+    path = browser_path()
+    if path is None:
+        reason = "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync"]  # fmt: skip
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=quiet)
+        yield running
+        running.close()
+
+
+# What a reader could see of a formula that was not typeset: text outside of code and of typeset formulas.
+VISIBLE_TEXT = """() => {
+  const copy = document.querySelector("article").cloneNode(true);
+  for (const node of copy.querySelectorAll("pre, code, script, style, mjx-container")) node.remove();
+  return copy.textContent;
+}"""
+RAW_LATEX = re.compile(r"\\\(|\\\)|\\\[|\\\]|\$\$|\\[a-zA-Z]{2,}|\\[{}]")
+
+
+@pytest.fixture(params=NAMES)
+def opened(request, book, browser):
+    """A page after its formulas are typeset, with what the browser complained about and asked for on the way."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.complaints, tab.asked = [], []
+    tab.on("console", lambda message: tab.complaints.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    tab.on("requestfailed", lambda asked: tab.complaints.append(f"failed: {asked.url}"))
+    tab.on("request", lambda asked: tab.asked.append(asked.url))
+    tab.goto((book / f"{request.param}.html").as_uri())
+    tab.evaluate("() => window.MathJax?.startup?.promise")
+    yield tab
+    tab.close()
+
+
+def test_a_page_opens_without_complaint_or_request_to_the_outside(opened):
+    opened.wait_for_timeout(300)  # late scripts
+    assert opened.complaints == []
+    outside = [url for url in opened.asked if urlsplit(url).scheme not in ("file", "data", "blob", "about")]
+    assert outside == []
+
+
+def test_every_formula_is_typeset(opened):
+    assert RAW_LATEX.findall(opened.evaluate(VISIBLE_TEXT)) == []
+    # MathJax shows a syntax error as text, and an unknown command in red
+    assert opened.locator("mjx-merror, mjx-container [style*='color: red']").count() == 0
+    written = opened.locator("span.math, div.math").count()
+    assert opened.locator("mjx-container").count() >= written
+
+
+def test_nothing_sticks_out_on_a_phone(opened):
+    opened.set_viewport_size({"width": 390, "height": 844})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_check_for_raw_formulas_sees_one(book, browser, tmp_path):
+    """The check itself is checked: the same page without MathJax shows raw formulas."""
+    text = (book / "book" / "notation.html").read_text()
+    bare = tmp_path / "bare.html"
+    bare.write_text(re.sub(r"<script[^>]*mathjax[^>]*></script>", "", text))
+    tab = browser.new_page()
+    tab.goto(bare.as_uri())
+    assert RAW_LATEX.search(tab.evaluate(VISIBLE_TEXT))
+    tab.close()
+
+
+def test_the_search_answers_from_disk(book, browser):
+    tab = browser.new_page()
+    tab.goto((book / "search.html").as_uri() + "?q=copula")
+    tab.wait_for_selector("#search-results li a", timeout=10_000)
+    tab.close()
