@@ -1,0 +1,322 @@
+"""The encoder is the paper's: timm's own class token at the start, the printed counts, and nothing else trains."""
+
+import warnings
+
+import numpy as np
+import pytest
+import timm
+import torch
+
+from cevit_lib.encoder import BiChannelViT, ResidualAdapter, SplitQKV, base_hash, lora_layers, part_of
+from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, ShapeError
+
+TINY = dict(img_size=48, patch_size=12, in_chans=1, embed_dim=48, depth=2, num_heads=2)
+NAME = "vit_tiny_patch16_224"
+
+
+def build(seed: int = 0, **changes) -> BiChannelViT:
+    """Return a tiny encoder with random weights, in evaluation mode."""
+    arguments = dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(seed)) | TINY | changes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        return BiChannelViT(**arguments).eval()
+
+
+def images(n: int = 3, domains: int = 2, seed: int = 1) -> torch.Tensor:
+    return torch.rand((n, domains, 1, 48, 48), generator=torch.Generator().manual_seed(seed))
+
+
+def shake(model: torch.nn.Module, seed: int = 2) -> torch.nn.Module:
+    """Move every parameter that trains away from its start, as training would."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+# ---- it is timm's model at the start --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes", [dict(), dict(lora="separate"), dict(lora_rank=0), dict(adapter_input="layer-norm")], ids=str
+)
+def test_class_token_equals_timms_own_on_each_eye(changes):
+    model = build(**changes)
+    with torch.random.fork_rng():
+        torch.manual_seed(int(np.random.default_rng(0).integers(2**63)))
+        own = timm.create_model(NAME, pretrained=False, num_classes=0, **TINY).eval()
+    assert base_hash(own) == model.base_hash
+    x = images()
+    normalised = (x - 0.5) / 0.5  # mean and SD of this model's pretrained_cfg
+    with torch.inference_mode():
+        features = model.features(x)
+        together = own(normalised.flatten(0, 1)).view(3, 2, -1)
+        for eye in (0, 1):
+            torch.testing.assert_close(features[:, eye], own(normalised[:, eye]), atol=1e-6, rtol=0)
+    if changes.get("lora") != "separate":  # three products instead of one may round differently
+        assert torch.equal(features, together)
+
+
+def test_features_are_the_class_token():
+    model = build()
+    seen = {}
+    model.backbone.norm.register_forward_hook(lambda module, arguments, out: seen.update(tokens=out))
+    with torch.inference_mode():
+        features = model.features(images())
+    assert seen["tokens"].shape == (6, 17, 48)  # 16 patches and the class token, both eyes in one batch
+    assert torch.equal(features, seen["tokens"][:, 0].view(3, 2, 48))
+
+
+def test_shapes_of_vit_base_are_the_printed_ones():
+    with torch.device("meta"):
+        model = BiChannelViT("vit_base_patch16_224", pretrained=False, adapters=False, lora_rank=0)
+        flat = torch.empty(2, 3, 224, 224)
+        tokens = model.backbone.patch_embed(flat)
+        assert tokens.shape == (2, 196, 768)
+        tokens = model.backbone._pos_embed(tokens)
+        assert tokens.shape == (2, 197, 768)
+        block = model.backbone.blocks[0]
+        assert block.attn(block.norm1(tokens)).shape == block(tokens).shape == (2, 197, 768)
+    attention, mlp = block.attn, block.mlp
+    assert (len(model.backbone.blocks), attention.num_heads, attention.head_dim) == (12, 12, 64)
+    assert mlp.fc1.weight.shape == (3072, 768) and mlp.fc2.weight.shape == (768, 3072)
+
+
+# ---- parameter counts as printed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "layers", "numbers"), [("fused", 48, 1_179_648), ("separate", 72, 1_327_104)])
+def test_vit_base_trains_as_many_numbers_as_printed(mode, layers, numbers):
+    with torch.device("meta"), pytest.warns(FrozenRandomWeightsWarning):
+        model = BiChannelViT("vit_base_patch16_224", pretrained=False, lora=mode)
+    counts = model.count_parameters()
+    assert counts["lora"] == {"trainable": numbers, "frozen": 0}
+    assert counts["adapters"] == {"trainable": 55_320, "frozen": 0}  # 12 layers, 2 eyes, 3 * 768 + 1
+    assert counts["adapter weight"] == {"trainable": 2, "frozen": 0}
+    assert counts["heads"] == {"trainable": 4 * 769, "frozen": 0}
+    assert counts["backbone"]["trainable"] == 0 and round(counts["backbone"]["frozen"] / 1e6) == 86
+    assert len(lora_layers(model)) == layers
+    assert not any("patch_embed" in name for name in lora_layers(model))
+
+
+def test_training_in_full_trains_everything():
+    counts = build(lora_rank=0, adapters=False).count_parameters()
+    assert set(counts) == {"backbone", "heads"} and counts["backbone"]["frozen"] == 0
+
+
+# ---- what trains, and what it depends on ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["fused", "separate"])
+def test_gradients_reach_exactly_what_should_train(mode):
+    model = shake(build(lora=mode)).train()
+    model(images()).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        reached = parameter.grad is not None and bool(parameter.grad.abs().max() > 0)
+        assert reached == (part_of(name) != "backbone"), name
+
+
+def test_an_eyes_adapters_and_heads_see_that_eye_only():
+    model = shake(build()).train()
+    outputs = model(images())  # columns: mean OS, mean OD, logit OS, logit OD
+    (outputs[:, 0].sum() + outputs[:, 2].sum()).backward()
+    adapter = model.backbone.blocks[0].mlp.adapter
+    assert adapter.v2.grad[0].abs().max() > 0 and adapter.v2.grad[1].abs().max() == 0
+    assert model.adapter_weight.logit.grad[0] != 0 and model.adapter_weight.logit.grad[1] == 0
+    assert model.heads["continuous_2"].weight.grad.abs().max() == 0 < model.heads["binary_1"].weight.grad.abs().max()
+
+
+def test_swapping_the_eyes_with_their_adapters_and_heads_swaps_the_outputs():
+    model = shake(build())
+    x = images()
+    with torch.inference_mode():
+        before = model(x)
+        for name, parameter in model.named_parameters():
+            if part_of(name) in ("adapters", "adapter weight"):
+                parameter.copy_(parameter.flip(0))
+        for task in ("continuous", "binary"):
+            first, second = model.heads[f"{task}_1"], model.heads[f"{task}_2"]
+            for one, two in zip(first.parameters(), second.parameters(), strict=True):
+                kept = one.clone()
+                one.copy_(two)
+                two.copy_(kept)
+        after = model(x.flip(1))
+    torch.testing.assert_close(after[:, [1, 0, 3, 2]], before, atol=1e-6, rtol=1e-6)
+    assert (after - before).abs().max() > 0.01  # the eyes do differ
+
+
+def test_a_patients_outputs_do_not_depend_on_the_batch():
+    model, x = shake(build()), images(5)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(x)[3:4], model(x[3:4]), atol=1e-6, rtol=1e-6)
+
+
+# ---- the adapter is the printed formula -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("domains", "bottleneck"), [(2, 1), (3, 4)])
+def test_adapter_computes_equation_four(domains, bottleneck):
+    adapter = shake(ResidualAdapter(6, domains, bottleneck)).double()
+    z = torch.randn(4 * domains, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    alpha = torch.rand(domains, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    got = adapter(z, alpha)
+    for i in range(4):
+        for j in range(domains):
+            for t in range(5):
+                token = z[i * domains + j, t]
+                hidden = torch.relu(adapter.v1[j] @ token + adapter.d1[j])
+                expected = alpha[j] * (hidden @ adapter.v2[j] + adapter.d2[j])
+                torch.testing.assert_close(got[i * domains + j, t], expected)
+
+
+@pytest.mark.parametrize("where", ["attention-output", "layer-norm"])
+def test_adapted_block_computes_equation_five(where):
+    model = shake(build(adapter_input=where, lora_rank=0))
+    block = model.backbone.blocks[1]
+    x = torch.randn(4, 17, 48, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        plain = block.mlp
+        z = x + block.attn(block.norm1(x))
+        normed = plain.norm(z)
+        source = z if where == "attention-output" else normed
+        expected = z + plain.mlp(normed) + plain.adapter(source, model.alpha)
+        torch.testing.assert_close(block(x), expected)
+
+
+def test_alpha_is_a_sigmoid_that_trains_or_a_fixed_number():
+    model = build()
+    torch.testing.assert_close(model.alpha, torch.tensor([0.5, 0.5]))
+    with torch.no_grad():
+        model.adapter_weight.logit.copy_(torch.tensor([-30.0, 2.0]))
+    assert 0 < model.alpha[0] < 1e-6 and model.alpha[1] == torch.sigmoid(torch.tensor(2.0))
+    fixed = build(adapter_weight=0.1)
+    torch.testing.assert_close(fixed.alpha, torch.tensor([0.1, 0.1]))
+    assert "adapter weight" not in fixed.count_parameters()
+    assert build(adapters=False).alpha is None
+
+
+# ---- LoRA -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["fused", "separate"])
+def test_merged_and_unmerged_lora_agree(mode):
+    model, x = shake(build(lora=mode)), images()
+    with torch.inference_mode():
+        before = model(x)
+    model.merge_lora()
+    with torch.inference_mode():
+        merged = model(x)
+    torch.testing.assert_close(merged, before, atol=1e-5, rtol=1e-5)
+    model.unmerge_lora()
+    with torch.inference_mode():
+        torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
+    assert (before - build(lora=mode)(x)).abs().max() > 1e-2  # LoRA did something
+
+
+def test_lora_starts_as_printed_gaussian_and_zero_with_factor_one():
+    for layer in lora_layers(build(lora_rank=8)).values():
+        assert layer.lora_B["default"].weight.abs().max() == 0
+        assert layer.lora_A["default"].weight.std() > 0
+        assert layer.scaling["default"] == 1.0
+
+
+def test_split_qkv_is_the_fused_layer():
+    fused = torch.nn.Linear(10, 30)
+    x = torch.randn(4, 10)
+    torch.testing.assert_close(SplitQKV(fused)(x), fused(x), atol=1e-6, rtol=1e-6)
+
+
+# ---- options and messages -------------------------------------------------------------------------------------------
+
+
+def test_more_than_two_domains_other_tasks_and_built_models():
+    model = build(domains=3, tasks=("continuous",))
+    assert model(images(2, 3)).shape == (2, 3)
+    own = timm.create_model(NAME, pretrained=False, **TINY)
+    built = BiChannelViT(own, pretrained=True, lora_rank=2)
+    assert built.origin == "built by the caller" and built(images()).shape == (3, 4)
+
+
+def test_frozen_random_weights_warn_and_trained_ones_do_not():
+    with pytest.warns(FrozenRandomWeightsWarning, match="lora_rank=0"):
+        BiChannelViT(NAME, pretrained=False, lora_rank=4, **TINY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BiChannelViT(NAME, pretrained=False, lora_rank=0, **TINY)
+
+
+def test_preprocessing_is_the_backbones_own():
+    model = build(in_chans=3, backbone="vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+    assert model.preprocessing.mean == (0.5, 0.5, 0.5) and model.preprocessing.size == 48
+    clip = build(in_chans=3, backbone="vit_base_patch16_clip_224.openai")
+    assert clip.preprocessing.mean == pytest.approx((0.4815, 0.4578, 0.4082), abs=1e-4)
+    plain = build(normalise=False)
+    x = images()
+    with torch.inference_mode():
+        torch.testing.assert_close(plain.features((x - 0.5) / 0.5), build().features(x))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1, 48, 48), (3, 2, 3, 48, 48), (3, 2, 1, 72, 72), (6, 1, 48, 48)])
+def test_images_of_another_shape_are_refused(shape):
+    with pytest.raises(ShapeError, match=r"expects \(n, 2, 1, 48, 48\)"):
+        build()(torch.zeros(shape))
+
+
+def test_without_internet_and_weights_the_message_says_how_to_fetch_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+    def offline(*arguments, **keywords):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("timm.create_model", offline)
+    with pytest.raises(DataError, match="(?s)On a machine with internet.*weights='vit.pth'"):
+        BiChannelViT(NAME)
+    with pytest.raises(DataError, match="is no file"):
+        BiChannelViT(NAME, weights=tmp_path / "none.pth")
+
+
+def test_weights_come_from_a_file_and_a_foreign_file_is_refused(tmp_path):
+    own = timm.create_model(NAME, pretrained=False, **TINY)
+    torch.save(own.state_dict(), tmp_path / "vit.pth")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FrozenRandomWeightsWarning)
+        model = BiChannelViT(NAME, weights=tmp_path / "vit.pth", **TINY).eval()
+    own.reset_classifier(0)
+    assert model.base_hash == base_hash(own) and model.origin.startswith("file sha256")
+    torch.save({"conv.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(DataError, match="do not fit the backbone"):
+        BiChannelViT(NAME, weights=tmp_path / "other.pth", **TINY)
+
+
+def test_unknown_names_and_options_are_refused():
+    with pytest.raises(ParameterError, match="timm has no model 'vit_bse"):
+        BiChannelViT("vit_bse_patch16_224", pretrained=False)
+    for wrong in (dict(tasks=("al",)), dict(domains=0), dict(lora="qv"), dict(adapter_input="mlp"), dict(lora_rank=-1)):
+        with pytest.raises(ParameterError):
+            build(**wrong)
+    with pytest.raises(ShapeError, match="multiple of 2 domains"):
+        ResidualAdapter(4)(torch.zeros(3, 1, 4), torch.ones(2))
+
+
+def test_gradient_checkpointing_changes_no_number():
+    model, x = shake(build()).train(), images()
+    model(x).square().sum().backward()
+    plain = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    model.backbone.set_grad_checkpointing()
+    model(x).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        if name in plain:
+            torch.testing.assert_close(parameter.grad, plain[name], atol=1e-5, rtol=1e-5)
+
+
+def test_bf16_autocast_stays_near_float32():
+    model, x = shake(build()), images()
+    with torch.inference_mode():
+        exact = model(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rough = model(x).float()
+    assert (rough - exact).abs().max() < 0.03 * exact.abs().max()  # bf16 has eight bits
