@@ -4,14 +4,19 @@ from cevit_lib.encoder.adapters import AdaptedMLP, AdapterWeight, ResidualAdapte
 from cevit_lib.encoder.backbone import Preprocessing, base_hash, build_backbone, preprocessing_of
 from cevit_lib.encoder.bichannel import VIT_B, BiChannelViT, part_of
 from cevit_lib.encoder.lora import SplitQKV, add_lora, lora_layers, merge_lora
+from cevit_lib.encoder.predecessors import CeCNN, EyeConvolution, OUCopulaCNN, SimulationCNN
 
 __all__ = [
     "VIT_B",
     "AdaptedMLP",
     "AdapterWeight",
     "BiChannelViT",
+    "CeCNN",
+    "EyeConvolution",
+    "OUCopulaCNN",
     "Preprocessing",
     "ResidualAdapter",
+    "SimulationCNN",
     "SplitQKV",
     "add_lora",
     "base_hash",
