@@ -192,3 +192,23 @@ def test_the_search_answers_from_disk(book, browser):
     tab.goto((book / "search.html").as_uri() + "?q=copula")
     tab.wait_for_selector("#search-results li a", timeout=10_000)
     tab.close()
+
+
+def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
+    """Cells against scipy; the margins do not move with the correlation; README and preface state the same percentages."""
+    import numpy as np
+    from scipy.stats import multivariate_normal, norm
+
+    from cevit_lib.figures.overview import cell_probabilities, four_cells
+
+    margins = (0.35, 0.45)
+    for rho in (0.0, 0.569):
+        cells = cell_probabilities(margins, rho)
+        both = multivariate_normal([0, 0], [[1, rho], [rho, 1]]).cdf(norm.ppf(margins))
+        assert cells[1, 1] == pytest.approx(both, abs=1e-6)
+        assert np.allclose([cells[1].sum(), cells[:, 1].sum(), cells.sum()], [*margins, 1])
+    shown = {text.get_text() for axes in four_cells().axes for text in axes.texts}
+    assert {"both\n16 %", "both\n25 %"} <= shown
+    for name in ("README.md", "book/preface.md"):
+        text = re.sub(r"\s+", " ", (ROOT / name).read_text())
+        assert "with 16 percent probability; with correlation 0.569 it is 25 percent" in text, name

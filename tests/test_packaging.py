@@ -250,3 +250,24 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
     assert done.returncode != 0
     assert "Python 3.11 or newer is needed, this is 3.10" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_the_readme_gives_no_verdict_without_a_record():
+    """Each claim is either open, private, or carried by records that exist."""
+    table = re.search(r"<!-- claims -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.strip().splitlines()[2:]]
+    assert rows
+    for claim, _place, verdict, *records in rows:
+        assert verdict in {"reproduced", "partly", "not reproduced", "not attempted", "not run yet"}, claim
+        if verdict in {"reproduced", "partly", "not reproduced"}:
+            named = re.findall(r"results/[\w./-]+", " ".join(records))
+            assert named, f"{claim!r} is judged {verdict!r} without a record"
+            assert all((ROOT / name).exists() for name in named), named
+
+
+def test_the_readme_shows_pictures_that_exist_and_names_commands_that_do():
+    text = (ROOT / "README.md").read_text()
+    for name in re.findall(r"\]\(((?!https?:)[^)#]+)\)", text):
+        assert (ROOT / name).is_file(), name
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", text, re.MULTILINE)) <= targets

@@ -127,7 +127,8 @@ def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     path = tmp_path / "page.ipynb"
     cells = [cell("scale: str = 'stored'", tags=["parameters"]), cell("scale = 'stored'", tags=["injected-parameters"]),
              cell("from a import b\nfinished()"), cell("x", papermill={"start_time": "now"}, **GOOD),
-             cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]), cell("plot()", tags=["hide-input"])]  # fmt: skip
+             cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]),
+             cell("plot()", tags=["hide-input"])]  # fmt: skip
     machine = {"input_path": "/home/someone/x.ipynb"}
     nbformat.write(notebook(*cells, papermill=machine, kernelspec={"name": "python3", "display_name": "x"}), path)
     pages.dress(path, "stamp")

@@ -50,7 +50,7 @@ def four_cells(probabilities: tuple[float, float] = (0.35, 0.45), correlation: f
     -------
     matplotlib.figure.Figure
     """
-    with style(axes__grid=False):
+    with style():
         figure, panels = new_figure((7.2, 3.7), columns=2, sharex=True, sharey=True)
         for axes, rho in zip(panels, (0.0, correlation), strict=True):
             _panel(axes, probabilities, rho)
@@ -65,7 +65,8 @@ def _panel(axes, probabilities, rho) -> None:
     grid = np.linspace(-_REACH, _REACH, 181)
     x, y = np.meshgrid(grid, grid)
     density = np.exp(-(x**2 - 2 * rho * x * y + y**2) / (2 * (1 - rho**2))) / (2 * math.pi * math.sqrt(1 - rho**2))
-    axes.contourf(x, y, density, levels=9, cmap="Blues", alpha=0.8)
+    axes.contourf(x, y, density, levels=np.linspace(0.003, density.max(), 9), cmap="Blues", alpha=0.8)
+    axes.grid(False)
     # a "yes" lies above its threshold, the point with that much probability to its right
     thresholds = [-float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64))) for p in probabilities]
     axes.axvline(thresholds[0], color=color("left"), linestyle="-")
