@@ -195,7 +195,7 @@ def test_the_search_answers_from_disk(book, browser):
 
 
 def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
-    """Cells against scipy; the margins do not move with the correlation; README and preface state the same percentages."""
+    """Cells against scipy; margins that do not move with the correlation; the percentages of README and preface."""
     import numpy as np
     from scipy.stats import multivariate_normal, norm
 
