@@ -17,7 +17,7 @@ from cevit_lib.paths import results_folder
 from cevit_lib.recipes import RECIPES, REFITS, TOLERANCES
 
 COMPARED = ("metrics", "parameters")
-# how many standard deviations over seeds a number may move, and how far where there are too few seeds to tell
+# how many standard deviations a number may move, and how far where there are too few seeds to tell
 _SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 3, 0.02, 0.05
 # with the same seed only rounding may differ; below this a spread of seeds is no spread
 _ROUNDING = 1e-6
@@ -152,9 +152,10 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
     stored, again : dict
         The record and its fresh repetition.
     others : list of dict
-        Records of the same configuration with other seeds; a number may differ by four of their standard deviations.
-        The record itself is left out of its own yardstick, or a wrong number would widen what is allowed. With fewer
-        than three of them, 0.02 plus 5 % of the number is allowed, unless ``recipes.TOLERANCES`` says otherwise.
+        Records of the same configuration with other seeds; a number may move by four standard deviations of the
+        difference of two of them. The record itself is left out of its own yardstick, or a wrong number would widen
+        what is allowed. With fewer than three of them, 0.02 plus 5 % of the number is allowed, unless
+        ``recipes.TOLERANCES`` says otherwise.
     """
     differences = []
     spreads = [numbers(other) for other in others]
@@ -177,8 +178,10 @@ def tolerance(study: str, field: str, value: float | None, seen: list[float]) ->
     if named:
         return max(named, key=lambda pair: len(pair[0]))[1], "set for this study"
     if len(seen) >= _FEWEST_SEEDS:
-        spread = _SPREADS * float(np.std(seen, ddof=1))
-        return max(spread, _ROUNDING * (1 + abs(value or 0.0))), f"{_SPREADS:g} SD of {len(seen)} other seeds"
+        # the difference of two fits that share nothing has sqrt(2) times the spread of one
+        spread = _SPREADS * math.sqrt(2) * float(np.std(seen, ddof=1))
+        origin = f"{_SPREADS:g} SD of a difference, from {len(seen)} other seeds"
+        return max(spread, _ROUNDING * (1 + abs(value or 0.0))), origin
     return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"
 
 

@@ -53,10 +53,11 @@ def read_notebook(path: Path):
         raise NotebookError(f"{error}; running notebooks needs the extra 'book': "
                             "pip install 'cevit-lib[book]'") from None
     try:
-        notebook = nbformat.v4.upgrade(jupytext.read(path))
+        notebook = jupytext.read(path)
+        notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": {"name": "python"}})
+        notebook = nbformat.v4.upgrade(notebook)
     except Exception as error:  # parsers raise what they like; the user needs the file's name
         raise NotebookError(f"{path} cannot be read as a notebook: {type(error).__name__}: {error}") from None
-    notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": {"name": "python"}})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     seen: dict[str, int] = {}
     for cell in notebook.cells:

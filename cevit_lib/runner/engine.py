@@ -40,6 +40,7 @@ class Watch:
         self.name, self.stream = name, stream or sys.stderr
         self.total, self.number, self.line, self.started = 0, 0, "", 0.0
         self.group: int | None = None
+        self.last_words = ""
 
     def cell_started(self, cell, cell_index) -> None:
         self.number += 1
@@ -112,10 +113,14 @@ class StrictEngine(NBClientEngine):
                 on_cell_executed=watch.cell_executed,
             )
             client.watch = watch
-            try:
-                return client.execute(env=env, cwd=kernel_folder)
-            finally:
-                end_group(watch.group)
+            # what the kernel's process itself prints is noise, unless it is the last thing that it said
+            with open(Path(folder) / "kernel.log", "w+b") as said:
+                try:
+                    return client.execute(env=env, cwd=kernel_folder, stdout=said, stderr=said)
+                finally:
+                    end_group(watch.group)
+                    said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
+                    watch.last_words = " / ".join(said.read().decode(errors="replace").split("\n")[-4:]).strip(" /")
 
 
 def _transport(folder: Path) -> Config:

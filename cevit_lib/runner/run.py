@@ -228,10 +228,11 @@ def _explain(error: BaseException, watch, timeout) -> str:
         return "no kernel 'python3' is installed; python -m ipykernel install --sys-prefix --name python3 makes it"
     if isinstance(error, NotebookError):
         return str(error)
+    said = f" (it said: {watch.last_words[-300:]})" if watch.last_words else ""
     if watch.number:
         return (f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely ran out of memory: "
-                "use a smaller scale or batch")
-    return f"the kernel did not start: {type(error).__name__}: {error}"
+                f"use a smaller scale or batch{said}")
+    return f"the kernel did not start: {type(error).__name__}: {error}{said}"
 
 
 def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The command ``cevit``: quick to answer, one clean line for an error."""
+
+import re
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from cevit_lib import __version__, cli
+from cevit_lib.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("torch", "torchvision", "timm", "peft", "papermill", "pandas", "scipy", "matplotlib")
+
+
+def imported_after(*words: str) -> str:
+    """Return the heavy modules that a fresh interpreter has imported after a command."""
+    program = ("import sys\nfrom cevit_lib.cli import main\n"
+               f"try:\n    main({list(words)!r})\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+               f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def test_help_imports_nothing_heavy():
+    assert imported_after("--help") == "HEAVY []"
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_of_each_command_imports_nothing_heavy(command):
+    assert imported_after(command, "--help") == "HEAVY []"
+
+
+def test_help_lists_the_commands_that_exist_and_no_other(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = re.findall(r"^    (\w+) ", capsys.readouterr().out, flags=re.MULTILINE)
+    assert listed == list(cli.COMMANDS)
+    for _, module, declare, execute in cli.COMMANDS.values():
+        assert util.find_spec(module), module
+        loaded = __import__(module, fromlist=["x"])
+        assert callable(getattr(loaded, declare)) and callable(getattr(loaded, execute))
+
+
+def test_version_and_unknown_commands(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0 and __version__ in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["nosuch"])
+    assert ended.value.code == 2 and "invalid choice: 'nosuch'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """A doctor that raises what it is told to."""
+    def plant(error):
+        def fail(options):
+            raise error
+
+        monkeypatch.setattr("cevit_lib.doctor.main", fail)
+        return cli.main(["doctor"])
+
+    return plant
+
+
+def test_an_error_of_ours_is_one_line_and_exit_status_2(planted, capsys):
+    assert planted(DataError("no folder of the data set 'grape'")) == 2
+    assert capsys.readouterr().err == "cevit doctor: no folder of the data set 'grape'\n"
+
+
+def test_a_missing_extra_is_named_with_its_remedy(planted, capsys):
+    assert planted(ModuleNotFoundError("No module named 'papermill'", name="papermill")) == 2
+    assert "'papermill' is not installed; pip install 'cevit-lib[book]'" in capsys.readouterr().err
+    assert planted(ModuleNotFoundError("No module named 'timm.models'", name="timm.models")) == 2
+    assert "pip install 'cevit-lib[vit]'" in capsys.readouterr().err
+    with pytest.raises(ModuleNotFoundError):  # a fault of our own must show where
+        planted(ModuleNotFoundError("No module named 'cevit_lib.nosuch'", name="cevit_lib.nosuch"))
+
+
+def test_interruption_and_bugs(planted, capsys):
+    assert planted(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "cevit doctor: interrupted\n"
+    with pytest.raises(ZeroDivisionError):
+        planted(ZeroDivisionError())
+
+
+def test_bad_parameter_of_a_run_is_one_line(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("---\nkernelspec:\n  display_name: any\n  name: any\n---\n\n```{code-cell}\n"
+                    ":tags: [parameters]\n\nn: int = 1\n```\n\n```{code-cell}\nfinished()\n```\n")
+    assert cli.main(["run", str(page), "-p", "m", "-1"]) == 2
+    assert capsys.readouterr().err == "cevit run: unknown parameter 'm'. This notebook takes: n\n"

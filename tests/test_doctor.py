@@ -1,0 +1,68 @@
+"""``cevit doctor``: what is missing or does not fit is named, and where things were looked for is said."""
+
+import pytest
+
+from cevit_lib import doctor
+from cevit_lib.cli import main
+
+
+@pytest.mark.parametrize(("torch", "torchvision", "fits", "words"), [
+    ("2.14.1", "0.29.1", True, ""),
+    ("2.9.1+cpu", "0.24.1+cpu", True, ""),
+    ("2.11.0", "0.26.0", True, ""),
+    ("2.14.1", "0.28.0", False, "torch 2.14.1 needs torchvision 0.29.*, but 0.28.0 is installed"),
+    ("2.14.1", "0.2.9", False, "needs torchvision 0.29.*"),
+    ("2.14.1+cpu", "0.29.1+cu128", False, "are different builds"),
+])
+def test_torch_and_torchvision_are_judged_as_a_pair(torch, torchvision, fits, words):
+    faults = []
+    line = doctor.torch_pair(torch, torchvision, faults)
+    assert line.endswith(" match") is fits and ("DO NOT MATCH" in line) is not fits
+    assert bool(faults) is not fits and words in "".join(faults)
+
+
+def test_the_installed_pair_matches():
+    faults = []
+    doctor.torch_pair(doctor.installed("torch"), doctor.installed("torchvision"), faults)
+    assert not faults
+
+
+def test_report_says_where_data_weights_and_records_were_looked_for(tmp_path, monkeypatch, capsys):
+    (tmp_path / "data" / "grape").mkdir(parents=True)
+    (tmp_path / "hub" / "models--timm--vit_tiny").mkdir(parents=True)
+    (tmp_path / "results" / "toy").mkdir(parents=True)
+    (tmp_path / "results" / "toy" / "a.json").write_text("{}")
+    monkeypatch.setenv("CEVIT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setenv("CEVIT_RESULTS", str(tmp_path / "results"))
+    assert main(["doctor", "--no-devices"]) == 0
+    out = capsys.readouterr().out
+    for words in (f"grape: found in {tmp_path / 'data' / 'grape'}", "papila: not found (looked in", "timm/vit_tiny",
+                  f"torch hub {tmp_path / 'torch' / 'hub' / 'checkpoints'}: none found", "toy: 1", "cevit_lib ",
+                  "pair     torch", "project root", "No fault found."):
+        assert words in out
+
+
+def test_unset_data_folder_says_which_variable_to_set(monkeypatch):
+    monkeypatch.delenv("CEVIT_DATA", raising=False)
+    assert "CEVIT_DATA is not set; set it to the folder that holds grape" in doctor.data()[0]
+    monkeypatch.setenv("CEVIT_DATA", "/no/such/folder")
+    assert "(no such folder)" in doctor.data()[0]
+
+
+def test_a_missing_core_package_is_a_fault_with_a_remedy(monkeypatch, capsys):
+    found = doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: None if name in ("scipy", "timm") else found(name))
+    assert main(["doctor", "--no-devices"]) == 1
+    out = capsys.readouterr().out
+    assert "FAULT: the core needs scipy: pip install cevit-lib" in out
+    assert "not installed: timm (pip install 'cevit-lib[vit]')" in out and "FAULT: the core needs timm" not in out
+
+
+def test_devices_are_those_that_torch_sees():
+    torch = pytest.importorskip("torch")
+    faults = []
+    lines = doctor.devices(faults)
+    assert not faults and f"torch uses {torch.get_num_threads()} threads" in lines[0]
+    assert ("no CUDA device" in lines) is not torch.cuda.is_available()

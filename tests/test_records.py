@@ -1,0 +1,381 @@
+"""Records: written whole, never edited, refused for publication where they are not fit for it."""
+
+import errno
+import importlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cevit_lib import records as package
+from cevit_lib.errors import ProvenanceError
+from cevit_lib.recipes import RECIPES
+from cevit_lib.records import (
+    badge,
+    find_record,
+    live_badge,
+    load_arrays,
+    load_records,
+    new_record,
+    paper_numbers,
+    record_id,
+    source_hash,
+    write_record,
+)
+from cevit_lib.records.badges import short_device, spans
+from cevit_lib.records.store import read_record, record_path, to_text, write_whole
+
+# the package re-exports a function of the same name
+origin = importlib.import_module("cevit_lib.records.provenance")
+ROOT = Path(__file__).resolve().parents[1]
+STUDY = "planted-study"
+SHA = "1a2b3c4" + "0" * 33
+
+
+@pytest.fixture(autouse=True)
+def study(monkeypatch):
+    monkeypatch.setitem(RECIPES, STUDY, 2)
+
+
+@pytest.fixture
+def make(tmp_path):
+    def record(seed: int = 0, **changes) -> dict:
+        made = new_record(STUDY, {"n": 800, "nested": {"tol": 1e-6}}, [seed], {"bias": 0.01 * seed}, seconds=1.0)
+        made |= {"commit": SHA, "dirty": False}
+        return made | changes
+
+    return record
+
+
+# ---- what is in a record -----------------------------------------------------------------------------------------
+
+def test_a_record_says_how_it_was_made_and_comes_back_equal(tmp_path):
+    torch = pytest.importorskip("torch")
+    record = new_record(
+        STUDY, {"n": np.int64(3), "grid": np.arange(2)}, range(2), {"mae": np.float64(0.5), "auc": float("nan")},
+        parameters={"correlation": torch.eye(2, dtype=torch.float64)}, trace=[{"epoch": 0, "loss": 1.5}],
+        predictions={"id": ["007"], "mu": [1.0]}, columns={"rho": np.zeros(2)}, data={"name": "toy", "hash": "ab"},
+        seconds=2.0, times={"warm_up": 1.0})
+    stored = read_record(write_record(record, tmp_path))
+    assert stored["configuration"] == {"n": 3, "grid": [0, 1]} and stored["seeds"] == [0, 1]
+    assert stored["metrics"] == {"mae": 0.5, "auc": None}, "NaN is not JSON"
+    assert stored["parameters"]["correlation"] == [[1.0, 0.0], [0.0, 1.0]]
+    assert stored["predictions"]["id"] == ["007"] and stored["times"] == {"total_seconds": 2.0, "warm_up": 1.0}
+    assert stored["recipe"] == 2 and stored["source"] == source_hash() and stored["versions"]["torch"]
+    assert stored["device"]["name"] and stored["deterministic"]["threads"] == torch.get_num_threads()
+    assert stored["peak_memory"]["host_mib"] is None or stored["peak_memory"]["host_mib"] > 1
+
+
+def test_identity_is_the_fit_not_the_order_in_which_it_was_written():
+    one = record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0])
+    assert one == record_id(STUDY, {"b": {"d": 3, "c": 2}, "a": 1}, range(1))
+    others = [record_id(STUDY, {"a": 2, "b": {"c": 2, "d": 3}}, [0]), record_id(STUDY, {"a": 1}, [0]),
+              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [1]),
+              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], scale="smoke"),
+              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], data={"hash": "x"})]
+    assert len({one, *others}) == 6
+
+
+def test_an_unknown_study_or_scale_is_refused():
+    with pytest.raises(ProvenanceError, match="'nosuch' has no recipe version; add a line to cevit_lib/recipes.py"):
+        new_record("nosuch", {"a": 1}, [0], {})
+    with pytest.raises(ProvenanceError, match="scale is one of paper, smoke, got 'stored'"):
+        new_record(STUDY, {"a": 1}, [0], {}, scale="stored")
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------
+
+def test_records_are_added_never_edited(make, tmp_path):
+    path = write_record(make(), tmp_path)
+    before = path.read_bytes()
+    assert write_record(make(created="2030-01-01T00:00:00+00:00"), tmp_path) == path  # the same once more
+    assert path.read_bytes() == before
+    with pytest.raises(ProvenanceError, match=r"another record of the same fit \(they differ in metrics\)"):
+        write_record(make(metrics={"bias": 9.0}), tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_clean_record_may_follow_a_dirty_one_but_not_the_other_way(make, tmp_path):
+    write_record(make(dirty=True), tmp_path)
+    path = write_record(make(metrics={"bias": 1.0}), tmp_path)
+    assert read_record(path)["dirty"] is False
+    with pytest.raises(ProvenanceError, match="differ in"):
+        write_record(make(dirty=True), tmp_path)
+
+
+def test_a_fit_that_exists_is_found(make, tmp_path):
+    record = make(seed=3)
+    assert find_record(STUDY, record["configuration"], [3], folder=tmp_path) is None
+    write_record(record, tmp_path)
+    assert find_record(STUDY, record["configuration"], [3], folder=tmp_path)["id"] == record["id"]
+    assert find_record(STUDY, record["configuration"], [4], folder=tmp_path) is None
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_full_disk_is_named_and_the_earlier_record_untouched(make, tmp_path, monkeypatch, step):
+    path = write_record(make(dirty=True), tmp_path)
+    before = path.read_bytes()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(OSError, match="the disk is full: could not write .*json") as caught:
+        write_record(make(metrics={"bias": 1.0}), tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == before and [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "record.json", b"{}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
+    draws = np.random.default_rng(0).normal(size=(50, 4))
+    path = write_record(make(arrays={"draws": draws}), tmp_path)
+    record = read_record(path)
+    np.testing.assert_array_equal(load_arrays(record, tmp_path)["draws"], draws)
+    assert write_record(make(arrays={"draws": draws}), tmp_path) == path, "the same arrays are the same record"
+    np.savez_compressed(path.with_suffix(".npz"), draws=draws + 1)
+    with pytest.raises(ProvenanceError, match="sha256 differs"):
+        load_arrays(record, tmp_path)
+    with pytest.raises(ProvenanceError, match="has no arrays"):
+        load_arrays(make(seed=1), tmp_path)
+
+
+def test_text_of_a_record_is_json_with_short_lines_for_lists_of_numbers():
+    value = {"a": [1, 2.5, None], "b": {"c": [[1, 0], [0, 1]], "d": {}}, "e": [], "f": "x\"y\n", "g": [{"h": True}]}
+    assert json.loads(to_text(value)) == value
+    assert '"a": [1, 2.5, null]' in to_text(value)
+
+
+# ---- reading for publication -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"dirty": True}, "is dirty: it was made from code that is in no commit"),
+    ({"scale": "smoke"}, "is a smoke record"),
+    ({"recipe": 1}, "is outdated: it was made with recipe 1 of 'planted-study', now 2"),
+    ({"status": "failed"}, "is the record of a failed fit"),
+])
+def test_what_no_page_may_draw_is_refused_by_name(make, tmp_path, changes, reason):
+    write_record(make(seed=1), tmp_path)
+    bad = write_record(make(seed=2, **changes), tmp_path)
+    with pytest.raises(ProvenanceError) as caught:
+        load_records(STUDY, folder=tmp_path)
+    for words in (reason, str(bad), "cevit run PAGE -p scale paper"):
+        assert words in str(caught.value)
+    assert len(load_records(STUDY, publication=False, folder=tmp_path)) == 2
+
+
+@pytest.mark.parametrize(("edit", "words"), [
+    (lambda record: record.pop("seeds"), "'seeds' is a required property"),
+    (lambda record: record.update(dirty="no"), "dirty: 'no' is not of type 'boolean'"),
+    (lambda record: record.update(extra=1), "'extra' was unexpected"),
+    (lambda record: record.update(commit="abc"), "commit: 'abc' does not match"),
+    (lambda record: record["device"].pop("name"), "device: 'name' is a required property"),
+])
+def test_an_invalid_record_is_refused_with_file_and_field(make, tmp_path, edit, words):
+    record = make() | {"arrays": None}
+    edit(record)
+    path = tmp_path / STUDY / "0.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(record))
+    with pytest.raises(ProvenanceError) as caught:
+        load_records(STUDY, folder=tmp_path)
+    assert words in str(caught.value) and str(path) in str(caught.value)
+    path.write_text("{")
+    with pytest.raises(ProvenanceError, match="is not JSON"):
+        load_records(STUDY, folder=tmp_path)
+
+
+def test_a_missing_or_incomplete_grid_is_an_error_that_counts(make, tmp_path):
+    with pytest.raises(ProvenanceError, match=f"no record of study '{STUDY}' in .*run the page or script"):
+        load_records(STUDY, folder=tmp_path)
+    for seed in range(3):
+        write_record(make(seed), tmp_path)
+    with pytest.raises(ProvenanceError, match="has 3 of 5 records"):
+        load_records(STUDY, folder=tmp_path, expected=5)
+    assert len(load_records(STUDY, True, {"nested": {"tol": 1e-6}}, folder=tmp_path, expected=3)) == 3
+    with pytest.raises(ProvenanceError, match="'tol': 1e-05"):
+        load_records(STUDY, True, {"nested": {"tol": 1e-5}}, folder=tmp_path)
+
+
+def test_smoke_records_never_share_a_folder_with_those_that_pages_draw(tmp_path, monkeypatch):
+    monkeypatch.setenv("CEVIT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("CEVIT_SCRATCH", str(tmp_path / "scratch"))
+    assert record_path(STUDY, "x").parent == tmp_path / "results" / STUDY
+    smoke = new_record(STUDY, {"n": 1}, [0], {"a": 1.0}, scale="smoke")
+    assert write_record(smoke).parent == tmp_path / "scratch" / "results" / STUDY
+    assert write_record(smoke | {"metrics": {"a": 2.0}}).is_file()  # smoke runs repeat themselves
+    assert load_records(STUDY, False, scale="smoke")[0]["metrics"] == {"a": 2.0}
+    with pytest.raises(ProvenanceError, match="smoke record"):
+        load_records(STUDY, scale="smoke")
+
+
+# ---- badges ------------------------------------------------------------------------------------------------------
+
+def test_badge_is_one_line_with_everything(make):
+    card = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "count": 1, "cuda": "12.8"}
+    records = [make(seed, device=card, versions={"torch": "2.14.1"}) for seed in (0, 1, 2, 3, 4, 7)]
+    line = badge(records)
+    assert line.endswith("6 records · H100 · torch 2.14.1 · seeds 0-4, 7 · commit 1a2b3c4") and "\n" not in line
+    assert badge(records) == badge(records[::-1]) != badge(records[:5])
+    assert badge(records[0]).startswith(f"record {records[0]['id'][:6]}… · 1 record ·")
+    assert "SMOKE RUN · DIRTY" in badge([make(scale="smoke", dirty=True)])
+    assert line._repr_html_().startswith('<p class="cevit-badge">record')
+
+
+def test_live_badge_names_time_and_commit():
+    line = live_badge(1.234, seeds=[0])
+    assert line.startswith("computed on this page in 1.2 s · ") and "seeds 0" in line and "commit" in line
+
+
+def test_names_of_devices_and_seeds():
+    assert short_device({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2}) == "2 x RTX 4090"
+    assert short_device({"type": "cpu", "name": "any", "count": 1, "cores": 8}) == "CPU (8 cores)"
+    assert spans([]) == "none" and spans([5, 1, 2]) == "1-2, 5"
+
+
+# ---- where a number comes from -----------------------------------------------------------------------------------
+
+def test_source_hash_depends_on_names_and_contents_only(tmp_path):
+    def build(name: str, files: dict[str, bytes]) -> str:
+        for path, content in files.items():
+            target = tmp_path / name / "cevit_lib" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        return source_hash(tmp_path / name)
+
+    files = {"a.py": b"x = 1\n", "sub/b.json": b"{}\n", "sub/c.py": b""}
+    base = build("base", files)
+    assert build("order", dict(reversed(files.items()))) == base
+    assert build("windows", {name: content.replace(b"\n", b"\r\n") for name, content in files.items()}) == base
+    assert build("noise", files | {"__pycache__/a.py": b"1", "x.pyc": b"1", "x.txt": b"1"}) == base
+    assert build("content", files | {"a.py": b"x = 2\n"}) != base
+    assert build("name", {"z.py": files["a.py"], "sub/b.json": b"{}\n", "sub/c.py": b""}) != base
+    assert build("moved", {"a.py": b"", "sub/b.json": b"{}\n", "sub/c.py": files["a.py"]}) != base
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A small repository that stands for the compendium."""
+    if not shutil.which("git"):
+        pytest.skip("git is not installed")
+    root = tmp_path / "clone"
+    (root / "cevit_lib").mkdir(parents=True)
+    (root / "cevit_lib" / "a.py").write_text("x = 1\n")
+    (root / "_toc.yml").write_text("")
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *words], check=True)
+    for name in ("CEVIT_COMMIT", "CEVIT_CODE_HASH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CEVIT_ROOT", str(root))
+    monkeypatch.setattr(origin, "_is_imported_from", lambda root: True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    return root, head
+
+
+def test_only_changes_outside_results_make_a_clone_dirty(clone):
+    root, head = clone
+    assert origin.commit_and_dirty() == (head, False)
+    assert origin.commit_and_dirty(commit=head[:10]) == (head, False)
+    (root / "results").mkdir()
+    (root / "results" / "new.json").write_text("{}")
+    assert origin.commit_and_dirty() == (head, False)
+    (root / "untracked.py").write_text("")
+    assert origin.commit_and_dirty() == (head, True)
+    (root / "untracked.py").unlink()
+    (root / "cevit_lib" / "a.py").write_text("x = 2\n")
+    assert origin.commit_and_dirty() == (head, True)
+    with pytest.raises(ProvenanceError, match="was passed in, but"):
+        origin.commit_and_dirty(commit="0" * 40)
+
+
+def test_code_that_runs_from_elsewhere_makes_a_record_dirty(clone, monkeypatch):
+    root, head = clone
+    monkeypatch.undo()
+    monkeypatch.setenv("CEVIT_ROOT", str(root))
+    assert origin.commit_and_dirty() == (head, True), "the clone is clean, but this test runs another cevit_lib"
+
+
+def test_a_copy_without_history_is_clean_only_where_its_code_is_that_of_the_commit(clone, tmp_path, monkeypatch):
+    root, head = clone
+    expected = origin.commit_source_hash(head, root, origin.CODE)
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git"))
+    assert origin.commit_and_dirty(root=copy) == (None, True)
+    monkeypatch.setenv("CEVIT_COMMIT", head)
+    assert origin.commit_and_dirty(root=copy) == (head, True), "a commit without the hash of its code proves nothing"
+    monkeypatch.setenv("CEVIT_CODE_HASH", expected)
+    assert origin.commit_and_dirty(root=copy) == (head, False)
+    (copy / "cevit_lib" / "a.py").write_text("x = 2\n")
+    assert origin.commit_and_dirty(root=copy) == (head, True)
+
+
+def test_hash_of_a_commit_is_that_of_its_files(clone):
+    root, head = clone
+    assert origin.commit_source_hash(head, root) == source_hash(root)
+    (root / "cevit_lib" / "a.py").write_text("x = 2\n")
+    assert origin.commit_source_hash(head, root) != source_hash(root)
+    with pytest.raises(ProvenanceError, match="is not in this clone"):
+        origin.commit_source_hash("0" * 40, root)
+
+
+# ---- the records that are committed ------------------------------------------------------------------------------
+
+def committed() -> list[Path]:
+    return sorted(path for path in (ROOT / "results").glob("*/*.json") if path.parent.name != "paper")
+
+
+def test_committed_records_may_all_be_published():
+    for study in sorted({path.parent.name for path in committed()}):
+        for record in load_records(study, folder=ROOT / "results"):
+            identity = record_id(study, record["configuration"], record["seeds"], record["scale"], record["data"])
+            assert identity == record["id"], f"{study}/{record['id']} was edited by hand"
+            if record["arrays"]:
+                load_arrays(record, ROOT / "results")
+
+
+def test_committed_records_carry_the_hash_of_their_commit():
+    records = [(path, read_record(path)) for path in committed()]
+    shallow = origin._git(ROOT, "rev-parse", "--is-shallow-repository")
+    if records and shallow != "false":
+        pytest.skip("this is a shallow clone or no clone: the commits of the records are not here")
+    hashes = {commit: origin.commit_source_hash(commit, ROOT) for commit in {record["commit"] for _, record in records}}
+    wrong = [str(path) for path, record in records if hashes[record["commit"]] != record["source"]]
+    assert not wrong, f"made by code that is not that of their commit: {wrong}"
+
+
+def test_the_papers_numbers_say_where_they_are_printed():
+    files = sorted((ROOT / "results" / "paper").glob("*.json"))
+    assert files
+    for path in files:
+        content = json.loads(path.read_text("utf-8"))
+        assert content["place"]
+        for name, entry in content.items():
+            if isinstance(entry, dict) and "value" in entry:
+                assert entry["place"], f"{path.name}: {name}"
+    toy = paper_numbers("toy_example")
+    gamma = np.array(toy["gamma_true"]["value"])
+    np.testing.assert_array_equal(gamma, gamma.T)
+    assert np.linalg.eigvalsh(gamma).min() > 0
+    # the two printed mean times and their printed ratio agree to the printed digits of 0.012 s
+    ratio = toy["mcmc_seconds_mean"]["value"] / toy["fmcem_seconds_mean"]["value"]
+    assert abs(ratio - toy["time_ratio"]["value"]) / ratio < 0.0005 / 0.012
+    with pytest.raises(ProvenanceError, match="stored: .*toy_example"):
+        paper_numbers("nosuch")
+
+
+def test_the_package_exports_what_its_docstring_promises():
+    assert all(hasattr(package, name) for name in package.__all__)

@@ -1,0 +1,373 @@
+"""The strict runner: every way in which a run can go wrong ends in a message that names it, and loses nothing."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cevit_lib.errors import NotebookError, ParameterError
+from cevit_lib.runner import check_parameters, declared_parameters, run_notebook
+from cevit_lib.runner import run as run_module
+from cevit_lib.runner.convert import clean_copies, form_faults, read_notebook, write_clean_copies
+from cevit_lib.runner.run import checked_parameters, default_output, join_pairs, read_parameter_file
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = """---
+kernelspec:
+  display_name: somebody's own
+  name: not-python3
+---
+"""
+PAGE = HEAD + """
+# Tiny
+
+```{code-cell} ipython3
+:tags: [parameters]
+
+scale: str = "smoke"
+rate: float = 1e-4
+seeds: list[int] = [0, 1]
+flag: bool = True
+what: str = "nothing"
+target: str = ""
+```
+
+```{code-cell} ipython3
+from cevit_lib.runner import check_parameters, finished
+check_parameters({
+    "scale": (str, ("stored", "smoke", "paper")),
+    "rate": (float, (0, 1)),
+    "seeds": (list[int], (0, None)),
+    "flag": bool,
+    "what": str,
+    "target": str,
+}, globals())
+```
+
+```{code-cell} ipython3
+# a comment is no name for a cell
+import os, signal, subprocess, sys, time
+print(repr((rate, seeds, flag, scale)))
+if what == "fail":
+    raise ValueError("planted")
+if what == "sleep":
+    time.sleep(600)
+if what == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if what == "exit":
+    sys.exit(0)
+if what == "write":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    from cevit_lib.records.store import write_whole
+    from pathlib import Path
+    count = 0
+    while True:
+        write_whole(Path(target), b'{"filler": "' + b"x" * 2_000_000 + b'"}')
+        write_whole(Path(target + ".pids"), f"{os.getpid()} {child.pid}".encode())
+```
+
+```{code-cell} ipython3
+:tags: [remove-cell]
+
+finished()
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "tiny.md"
+    path.write_text(PAGE)
+    return path
+
+
+def start(page: Path, output: Path, *options: str, **more) -> subprocess.Popen:
+    # from a folder that is not the project's: nothing may depend on where the command starts
+    return subprocess.Popen([sys.executable, "-m", "cevit_lib.cli", "run", str(page), "-o", str(output), *options],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=page.parent,
+                            env={**os.environ, "PYTHONPATH": str(ROOT), "CEVIT_ROOT": str(ROOT)}, **more)
+
+
+FAULTS = {"fine": ["-p", "what", "nothing"], "fail": ["-p", "what", "fail"], "die": ["-p", "what", "die"],
+          "exit": ["-p", "what", "exit"], "sleep": ["-p", "what", "sleep", "--timeout", "6"]}
+
+
+@pytest.fixture(scope="module")
+def ended(page, tmp_path_factory) -> dict:
+    """All planted faults at once: five parallel runs must not get in each other's way either."""
+    folder = tmp_path_factory.mktemp("out")
+    (folder / "fail.ipynb").write_text("an earlier run")
+    good = ["-p", "rate", "1e-3", "-p", "seeds", "[3, 4]", "-p", "flag", "false"]
+    runs = {name: start(page, folder / "deep" / f"{name}.ipynb" if name == "fine" else folder / f"{name}.ipynb",
+                        *options, *(good if name == "fine" else [])) for name, options in FAULTS.items()}
+    return {name: (*run.communicate(timeout=300), run.returncode, folder) for name, run in runs.items()}
+
+
+def test_good_run_is_put_in_place_with_typed_parameters_and_hidden_cells(ended):
+    out, err, status, folder = ended["fine"]
+    assert status == 0, err
+    text = (folder / "deep" / "fine.ipynb").read_text()
+    notebook = json.loads(text)
+    assert "(0.001, [3, 4], False, 'smoke')" in text
+    tags = [set(cell["metadata"].get("tags", [])) for cell in notebook["cells"]]
+    assert {"parameters", "remove-cell"} in tags and {"injected-parameters", "hide-input"} in tags
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    # neither the nonce nor a path of this machine is published
+    assert "finished " not in "".join(str(cell.get("outputs")) for cell in notebook["cells"])
+    assert str(folder) not in text and str(ROOT) not in text
+    assert sorted(path.name for path in (folder / "deep").iterdir()) == ["fine.ipynb"]
+    # without a terminal: one line per cell, and nothing that redraws a line
+    lines = [line for line in err.splitlines() if re.match(r"tiny \[\d/5\]", line)]
+    assert len(lines) == 5 and "\r" not in err and "\033" not in err
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("fail", ["code cell 4 of 5", "import os, signal", "ValueError: planted"]),
+    ("die", ["code cell 4 of 5", "kernel died", "out of memory"]),
+    ("sleep", ["code cell 4 of 5", "longer than --timeout 6 s"]),
+    ("exit", ["stopped before its last cell"]),
+])
+def test_planted_fault_is_named_and_the_notebook_kept(ended, name, words):
+    out, err, status, folder = ended[name]
+    assert status == 1, err
+    message = err.strip().splitlines()[-1]
+    assert all(word in message for word in [*words, "tiny.md", f"{name}.failed.ipynb"]), message
+    assert "Traceback" not in err
+    assert json.loads((folder / f"{name}.failed.ipynb").read_text())["cells"]
+    if name == "fail":
+        assert (folder / "fail.ipynb").read_text() == "an earlier run"
+    else:
+        assert not (folder / f"{name}.ipynb").exists()
+    assert not list(folder.glob(".*"))
+
+
+def wait_for(condition, seconds: float = 120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send to another process")
+def test_sigterm_ends_a_stubborn_kernel_and_its_children_and_leaves_no_half_record(page, tmp_path):
+    target, output = tmp_path / "record.json", tmp_path / "tiny.ipynb"
+    output.write_text("an earlier run")
+    pids = Path(f"{target}.pids")
+    run = start(page, output, "-p", "what", "write", "-p", "target", str(target))
+    wait_for(lambda: pids.is_file() or run.poll() is not None)
+    kernel, child = map(int, pids.read_text().split())
+    run.send_signal(signal.SIGTERM)
+    err = run.communicate(timeout=60)[1]
+    assert run.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM in code cell 4 of 5" in err and "Traceback" not in err
+    # the command has returned: kernel and child are gone, or are going
+    wait_for(lambda: not is_running(kernel) and not is_running(child), seconds=5)
+    assert json.loads(target.read_text())["filler"].strip("x") == ""
+    assert output.read_text() == "an earlier run"
+
+
+def test_kernel_gets_less_than_five_seconds_to_end():
+    from cevit_lib.runner import engine
+
+    assert engine._SHUTDOWN_SECONDS < 5
+
+
+def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    papermill = pytest.importorskip("papermill")
+    copy = tmp_path / "tiny.ipynb"
+    nbformat.write(read_notebook(page), copy)
+    with pytest.raises(papermill.PapermillExecutionError, match="unknown parameter 'rat'; did you mean 'rate'"):
+        papermill.execute_notebook(str(copy), str(tmp_path / "out.ipynb"), {"rat": 1.0}, cwd=str(ROOT),
+                                   progress_bar=False)
+
+
+# ---- before any kernel starts ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def no_kernel(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("a kernel was started")
+
+    monkeypatch.setattr(run_module, "_execute", refuse)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"rat": 1}, "unknown parameter 'rat'; did you mean 'rate'"),
+    ({"zzz": 1}, r"unknown parameter 'zzz'\. This notebook takes: scale, rate"),
+    ({"rate": "fast"}, "'rate' must be float, got str 'fast'"),
+    ({"rate": "nan"}, "'rate' must be float"),
+    ({"flag": "2"}, "'flag' must be bool, got str '2'; write -p flag true"),
+    ({"flag": 1}, "'flag' must be bool, got int 1"),
+    ({"seeds": "3,4"}, r"'seeds' must be list\[int\].*write -p seeds \"\[3, 4\]\""),
+    ({"seeds": 3}, r"'seeds' must be list\[int\]"),
+    ({"seeds": "[3, 4.5]"}, r"'seeds\[1\]' must be int, got float 4.5"),
+    ({"scale": 3}, "'scale' must be str, got int 3"),
+    ({"rat": 1, "flag": "2"}, "'rat'.*; parameter 'flag'"),
+])
+def test_bad_parameters_are_refused_before_the_kernel_starts(page, no_kernel, given, message):
+    with pytest.raises(ParameterError, match=message):
+        run_notebook(page, given)
+
+
+def test_values_become_what_the_notebook_declares(page):
+    declared = declared_parameters(read_notebook(page).cells[1].source)
+    given = {"rate": "1e-4", "flag": "False", "seeds": "[3,4]", "what": "3"}
+    assert checked_parameters(declared, given) == {"rate": 1e-4, "flag": False, "seeds": [3, 4], "what": "3"}
+    assert checked_parameters(declared, {"rate": 1})["rate"] == 1.0
+
+
+def test_types_that_annotations_can_name():
+    source = ('"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\nc: Literal["x", "y"] = "x"\n'
+              "d = 2\ne: dict = {}")
+    declared = declared_parameters(source)
+    assert checked_parameters(declared, {"a": "none", "b": "[3]", "c": "y", "d": "1e3", "e": '{"k": 1}'}) == {
+        "a": None, "b": (3,), "c": "y", "d": 1000, "e": {"k": 1}}
+    for wrong in ({"a": "x"}, {"c": "z"}, {"d": 1.5}, {"d": True}, {"e": "[]"}):
+        with pytest.raises(ParameterError):
+            checked_parameters(declared, wrong)
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    ("a: float", "may hold only"), ("import os", "may hold only"), ("a = [i for i in ()]", "must be a literal"),
+    ("a: Path = 1", "annotation 'Path'"), ("a, b = 1, 2", "may hold only"),
+])
+def test_a_parameters_cell_that_cannot_be_checked_is_refused(source, message):
+    with pytest.raises(ParameterError, match=message):
+        declared_parameters(source)
+
+
+def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fault():
+    spec = {"rate": (float, (0, 1)), "flag": bool, "seeds": (list[int], (0, None)), "scale": (str, {"smoke", "paper"})}
+    names = {"rate": "1e-4", "flag": "false", "seeds": "[3,4]", "scale": "smoke"}
+    check_parameters(spec, names)
+    assert names == {"rate": 1e-4, "flag": False, "seeds": [3, 4], "scale": "smoke"}
+    wrong = {"rate": 2, "flag": "x", "seeds": [-1], "In": ["", "# Parameters\nsale = 'paper'\n"]}
+    with pytest.raises(ParameterError) as caught:
+        check_parameters(spec, wrong)
+    for words in ("unknown parameter 'sale'; did you mean 'scale'", r"'rate' must lie in [0, 1], got 2",
+                  "'flag' must be bool", "'seeds[0]' must lie in [0, None]", "'scale' is not defined"):
+        assert words in str(caught.value)
+    with pytest.raises(ParameterError, match="one of 'paper', 'smoke', got 'huge'"):
+        check_parameters({"scale": spec["scale"]}, {"scale": "huge"})
+
+
+def test_parameter_files(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text("rate: 1e-4\nseeds: [3, 4]\n")
+    assert read_parameter_file(file) == {"rate": "1e-4", "seeds": [3, 4]}  # YAML 1.1 reads 1e-4 as a word
+    for content, message in (("- 1\n", "name: value"), ("a: [\n", "cannot be read")):
+        file.write_text(content)
+        with pytest.raises(ParameterError, match=message):
+            read_parameter_file(file)
+    with pytest.raises(ParameterError, match="absent.yaml cannot be read"):
+        read_parameter_file(tmp_path / "absent.yaml")
+
+
+def test_pairs_on_the_command_line_may_hold_negative_numbers():
+    assert join_pairs(["run", "x", "-p", "rate", "-1e-4", "-p", "a=b=c", "--scale", "smoke"]) == [
+        "run", "x", "--parameter=rate=-1e-4", "--parameter=a=b=c", "--scale", "smoke"]
+
+
+def test_a_smoke_run_without_output_does_not_replace_a_page_of_the_book(page):
+    assert default_output(page, "smoke").parent == ROOT / "build" / "smoke"
+    assert default_output(page, "stored") == ROOT / "book" / "executed" / "tiny.ipynb"
+
+
+def test_a_notebook_that_cannot_be_run_strictly_is_refused(tmp_path, no_kernel):
+    with pytest.raises(NotebookError, match="no notebook 'nosuch'"):
+        run_notebook("nosuch")
+    for old, new, message in (("finished()\n", "1\n", "must call finished"), ("[parameters]", "[x]", "has 0 cells")):
+        page = tmp_path / "page.md"
+        page.write_text(PAGE.replace(old, new))
+        with pytest.raises(NotebookError, match=message):
+            run_notebook(page)
+
+
+def test_full_disk_is_named_and_the_earlier_page_untouched(page, tmp_path, monkeypatch):
+    def full(path, values, temporary, *rest):
+        temporary.write_text("half a note")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run_module, "_execute", full)
+    output = tmp_path / "tiny.ipynb"
+    output.write_text("an earlier run")
+    with pytest.raises(NotebookError, match="the disk is full"):
+        run_notebook(page, output=output)
+    assert output.read_text() == "an earlier run"
+
+
+# ---- the pages and their clean copies ----------------------------------------------------------------------------
+
+def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
+    nbformat = pytest.importorskip("nbformat")
+    first, second = read_notebook(page), read_notebook(page)
+    assert nbformat.writes(first) == nbformat.writes(second)
+    nbformat.validate(first)
+    assert first.metadata.kernelspec.name == "python3"
+    ids = [cell.id for cell in first.cells]
+    assert len(set(ids)) == len(ids)
+    assert all(not cell.outputs and cell.execution_count is None for cell in first.cells if cell.cell_type == "code")
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("[parameters]", "[other]", "0 cells tagged 'parameters'"),
+    (":tags: [remove-cell]", ":tags: [parameters]", "2 cells tagged 'parameters'"),
+    ("finished()\n", "print()\n", "does not call finished"),
+    ("[remove-cell]", "[hide-cell]", "not tagged remove-cell"),
+    ("check_parameters({", "print({", "does not call check_parameters"),
+    ('    "flag": bool,\n', "", "check_parameters names"),
+    ("import os,", "!ls\nimport os,", "shell line"),
+    ("import os,", "%%bash\nls", "shell line"),
+    ("import os,", "from myst_nb import glue\nimport os,", "myst_nb"),
+])
+def test_a_page_that_lacks_the_form_is_told_what(tmp_path, old, new, message):
+    path = tmp_path / "tiny.md"
+    path.write_text(PAGE)
+    assert form_faults(read_notebook(path), "tiny.md") == []
+    assert old in PAGE
+    path.write_text(PAGE.replace(old, new))
+    assert any(message in fault for fault in form_faults(read_notebook(path), "tiny.md"))
+
+
+def test_every_page_has_the_form():
+    faults = [fault for page in sorted((ROOT / "notebooks").glob("*.md"))
+              for fault in form_faults(read_notebook(page), page.name)]
+    assert not faults, "\n".join(faults)
+
+
+def test_clean_copies_equal_their_pages():
+    """``python -m cevit_lib.runner ipynb`` writes them."""
+    copies = clean_copies(ROOT)
+    committed = {path: path.read_text("utf-8") for path in (ROOT / "notebooks" / "ipynb").glob("*.ipynb")}
+    assert committed.keys() == copies.keys(), "run python -m cevit_lib.runner ipynb"
+    differing = [path.name for path in copies if copies[path] != committed[path]]
+    assert not differing, f"{differing} differ from their pages; run python -m cevit_lib.runner ipynb"
+
+
+def test_clean_copies_are_written_compared_and_removed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "tiny.md").write_text(PAGE)
+    monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))
+    assert write_clean_copies(check=True) == 1 and not (tmp_path / "notebooks" / "ipynb").exists()
+    assert write_clean_copies() == 1 and write_clean_copies(check=True) == 0
+    (tmp_path / "notebooks" / "tiny.md").unlink()
+    assert write_clean_copies(check=True) == 1 and write_clean_copies() == 1
+    assert not list((tmp_path / "notebooks" / "ipynb").iterdir())

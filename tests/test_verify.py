@@ -1,0 +1,143 @@
+"""``cevit verify``: a record that comes back passes, a planted wrong number is found."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cevit_lib import verify
+from cevit_lib.cli import main
+from cevit_lib.errors import ProvenanceError
+from cevit_lib.recipes import RECIPES, REFITS, TOLERANCES
+from cevit_lib.records import new_record, write_record
+
+STUDY = "planted-study"
+GAMMA = np.array([[1.0, 0.6], [0.6, 1.0]])
+
+
+def estimate(seed: int, noise: int = 0) -> dict:
+    """Estimate a 2 x 2 correlation matrix from 400 draws: a cheap study with a real sampling error of about 0.03."""
+    draws = np.random.default_rng([seed, noise]).multivariate_normal(np.zeros(2), GAMMA, size=400)
+    gamma = np.corrcoef(draws.T)
+    record = new_record(STUDY, {"n": 400}, [seed], {"mean_absolute": float(np.abs(draws).mean()),
+                                                    "fit_seconds": float(np.random.default_rng().random())},
+                        parameters={"correlation": gamma}, seconds=0.0)
+    return record | {"commit": "0" * 40, "dirty": False}
+
+
+def refit(record: dict) -> dict:
+    """Repeat a record exactly: the same seed."""
+    return estimate(record["seeds"][0])
+
+
+def refit_elsewhere(record: dict) -> dict:
+    """Repeat a record on a machine whose arithmetic differs so much that the draws are others."""
+    return estimate(record["seeds"][0], noise=1)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, STUDY, 1)
+    monkeypatch.setitem(REFITS, STUDY, f"{__name__}:refit")
+    for seed in range(8):
+        write_record(estimate(seed), tmp_path)
+    return tmp_path
+
+
+def alter(folder, edit, seed: int = 3) -> str:
+    for path in (folder / STUDY).glob("*.json"):
+        record = json.loads(path.read_text())
+        if record["seeds"] == [seed]:
+            edit(record)
+            path.write_text(json.dumps(record))
+            return record["id"]
+
+
+def command(folder, *options) -> int:
+    return main(["verify", "--folder", str(folder), "--sample", "8", *options])
+
+
+def test_records_that_come_back_pass(folder, capsys):
+    assert command(folder) == 0
+    assert "every number came back" in capsys.readouterr().out
+
+
+def test_numbers_may_move_within_the_spread_of_seeds(folder, monkeypatch, capsys):
+    monkeypatch.setitem(REFITS, STUDY, f"{__name__}:refit_elsewhere")
+    assert command(folder) == 0, capsys.readouterr().out
+
+
+def test_a_planted_wrong_gamma_is_found_and_named(folder, capsys):
+    def plant(record):
+        record["parameters"]["correlation"][0][1] += 0.25
+
+    identity = alter(folder, plant)
+    assert command(folder) == 1
+    out = capsys.readouterr().out
+    assert f"DIFFERS  {STUDY}/{identity}: parameters.correlation.0.1 is 0." in out
+    assert out.count("DIFFERS") == 1 and "from 7 other seeds" in out
+
+
+def test_a_planted_wrong_gamma_is_found_among_few_seeds_too(folder, capsys):
+    def plant(record):
+        record["parameters"]["correlation"] = GAMMA.tolist()
+        record["parameters"]["correlation"][0][1] = record["parameters"]["correlation"][1][0] = -0.6
+
+    kept = alter(folder, plant)
+    for path in (folder / STUDY).glob("*.json"):
+        if path.stem != kept:
+            path.unlink()
+    assert command(folder) == 1
+    assert capsys.readouterr().out.count("fewer than three other seeds") == 2
+
+
+@pytest.mark.parametrize(("edit", "words"), [
+    (lambda record: record["metrics"].pop("mean_absolute"), "metrics.mean_absolute is missing in the record"),
+    (lambda record: record["metrics"].update(extra=1.0), "metrics.extra is 1 in the record, missing now"),
+    (lambda record: record["configuration"].update(n=500), "its id should be"),
+    (lambda record: record.update(dirty=True), "is dirty"),
+    (lambda record: record.update(recipe=7), "is outdated"),
+])
+def test_other_edits_of_a_record_are_found(folder, edit, words, capsys):
+    alter(folder, edit)
+    assert command(folder) == 1
+    assert words in capsys.readouterr().out
+
+
+def test_times_are_not_compared_and_a_study_may_set_its_own_tolerance(folder, monkeypatch, capsys):
+    alter(folder, lambda record: record["metrics"].update(fit_seconds=1e6))
+    assert command(folder) == 0
+    monkeypatch.setitem(TOLERANCES, STUDY, {"parameters": 1e-9, "parameters.correlation.0": 1.0})
+    alter(folder, lambda record: [row.__setitem__(1 - i, row[1 - i] + 0.001)
+                                  for i, row in enumerate(record["parameters"]["correlation"])])
+    assert command(folder) == 1
+    out = capsys.readouterr().out
+    assert "parameters.correlation.1.0" in out and "parameters.correlation.0.1" not in out and "set for this" in out
+
+
+def test_a_study_without_refit_or_records_is_an_error(folder, monkeypatch, capsys):
+    monkeypatch.setitem(REFITS, STUDY, "cevit_lib.nosuch:refit")
+    assert command(folder) == 2
+    assert "cannot be imported" in capsys.readouterr().err
+    monkeypatch.delitem(REFITS, STUDY)
+    assert command(folder) == 2
+    assert "has no refit function; add its line to REFITS" in capsys.readouterr().err
+    assert command(folder, "--study", "nosuch") == 2
+    assert "no record of study 'nosuch'" in capsys.readouterr().err
+    assert command(folder / STUDY) == 1
+    assert "nothing to verify" in capsys.readouterr().out
+
+
+def test_the_altered_record_does_not_widen_its_own_yardstick(folder):
+    stored, others = estimate(0), [estimate(seed) for seed in (1, 2, 3)]
+    wrong = json.loads(json.dumps(stored))
+    wrong["parameters"]["correlation"][0][1] = 5.0
+    assert [difference.field for difference in verify.compare(wrong, stored, others)] == ["parameters.correlation.0.1"]
+
+
+def test_every_registered_study_can_be_fitted_again():
+    for study in REFITS:
+        assert study in RECIPES, f"{study} has a refit function but no recipe version"
+        assert callable(verify.refit_function(study))
+    with pytest.raises(ProvenanceError):
+        verify.refit_function("nosuch")
