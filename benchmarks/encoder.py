@@ -1,0 +1,262 @@
+"""How fast the bi-channel ViT trains: one batched, compiled pass for both eyes against two eager passes.
+
+    python -m benchmarks.encoder --device cuda --results results     ViT-B/16, 224 px, LoRA rank 8, 48 pairs, bf16
+    python -m benchmarks.encoder --device cpu --results results      one step of the tiny smoke model, 8 pairs
+    python -m benchmarks.encoder --smoke                             a few steps of tiny models; shows only that it runs
+
+A step is forward, backward and AdamW under the empirical loss, on images that lie on the device: what it costs to
+read them is another matter. The two-pass style is that of the authors' earlier public code: one pass an eye, adapters
+chosen by ``if``, nothing compiled. It gets the same precision as ours, so that the ratio measures the style alone.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cevit_lib.encoder import BiChannelViT, add_lora
+from cevit_lib.errors import FrozenRandomWeightsWarning
+from cevit_lib.records import new_record, write_record
+
+STUDY = "encoder-speed"
+GOALS = {"images_per_second": 2400.0, "times_two_pass": 1.6, "adapter_cost": 0.10, "peak_gib": 8.0,
+         "cpu_step_seconds": 0.5}  # fmt: skip
+VIT_B = {"backbone": "vit_base_patch16_224", "lora_rank": 8}
+TINY = {"backbone": "vit_tiny_patch16_224", "lora_rank": 8, "img_size": 72, "patch_size": 12, "in_chans": 1,
+        "embed_dim": 96, "depth": 4, "num_heads": 3}  # fmt: skip
+
+
+class TwoPassViT(nn.Module):
+    """The style of the earlier public code: each eye by itself through the encoder, its adapters picked on the way."""
+
+    def __init__(self, model: dict) -> None:
+        super().__init__()
+        import timm
+
+        kwargs = {key: value for key, value in model.items() if key not in ("backbone", "lora_rank")}
+        self.backbone = timm.create_model(model["backbone"], num_classes=0, **kwargs)
+        add_lora(self.backbone, model["lora_rank"])
+        width = self.backbone.embed_dim
+        for block in self.backbone.blocks:
+            block.mlp = PickedMLP(block.mlp, block.norm2, width)
+            block.norm2 = nn.Identity()
+        self.heads = nn.ModuleList(nn.Linear(width, 1) for _ in range(4))
+
+    def forward(self, images: Tensor) -> Tensor:
+        eyes = []
+        for j in range(2):
+            for block in self.backbone.blocks:
+                block.mlp.eye = j
+            eyes.append(self.backbone(images[:, j]))
+        return torch.cat([self.heads[k](eyes[k % 2]) for k in range(4)], dim=1)
+
+
+class PickedMLP(nn.Module):
+    """A block's MLP with one small network for each eye, weight 0.1 and fixed, input before the layer norm."""
+
+    def __init__(self, mlp: nn.Module, norm: nn.Module, width: int) -> None:
+        super().__init__()
+        self.mlp, self.norm, self.eye = mlp, norm, 0
+        self.adapters = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 1), nn.ReLU(), nn.Linear(1, width)) for _ in range(2)
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.mlp(self.norm(z)) + 0.1 * self.adapters[self.eye](z)
+
+
+def ours(model: dict, adapters: bool) -> nn.Module:
+    """The library's encoder with random weights: speed does not depend on their values."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        return BiChannelViT(pretrained=False, adapters=adapters, normalise=False, **model)
+
+
+def empirical(outputs: Tensor, y: Tensor) -> Tensor:
+    """Squared error and cross-entropy, mean over patients."""
+    binary = nn.functional.binary_cross_entropy_with_logits(outputs[:, 2:], y[:, 2:], reduction="none")
+    return ((outputs[:, :2] - y[:, :2]) ** 2 + binary).sum(1).mean()
+
+
+def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Callable[[], Tensor]:
+    """Return a function that makes one training step and returns the outputs."""
+    cuda = images.is_cuda
+    training = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(training, lr=1e-4, fused=cuda)
+    autocast = torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16")
+
+    def step() -> Tensor:
+        with autocast:
+            outputs = model(images)
+        loss = empirical(outputs.float(), y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return outputs.detach()
+
+    return step
+
+
+def time_step(step: Callable[[], Tensor], device: torch.device, groups: int, per_group: int) -> dict:
+    """Time ``groups`` runs of ``per_group`` steps after three unmeasured ones (which compile, where asked for)."""
+    cuda = device.type == "cuda"
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    start = time.perf_counter()
+    for _ in range(3):
+        step()
+    wait()
+    first = time.perf_counter() - start
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(groups):
+        start = time.perf_counter()
+        for _ in range(per_group):
+            step()
+        wait()
+        seconds.append((time.perf_counter() - start) / per_group)
+    low, middle, high = (float(value) for value in np.percentile(seconds, [25, 50, 75]))
+    return {"milliseconds": 1e3 * middle, "milliseconds_low": 1e3 * low, "milliseconds_high": 1e3 * high,
+            "first_steps_seconds": first,
+            "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan")}  # fmt: skip
+
+
+def cuda_arms(modes: list[str]) -> list[dict]:
+    """What is timed on an accelerator, the least fast first."""
+    arms = [
+        {"arm": "two passes", "adapters": True, "precision": "float32", "compile": "none"},
+        {"arm": "two passes", "adapters": True, "precision": "bf16", "compile": "none"},
+        {"arm": "one pass", "adapters": False, "precision": "bf16", "compile": "none"},
+        {"arm": "one pass", "adapters": True, "precision": "bf16", "compile": "none"},
+    ]
+    for mode in modes:
+        arms += [{"arm": "one pass", "adapters": a, "precision": "bf16", "compile": mode} for a in (False, True)]
+    return arms
+
+
+def cpu_arms() -> list[dict]:
+    """What is timed on a processor: nothing is compiled there, a page could not wait for it."""
+    return [
+        {"arm": "two passes", "adapters": True, "precision": "float32", "compile": "none"},
+        {"arm": "one pass", "adapters": False, "precision": "float32", "compile": "none"},
+        {"arm": "one pass", "adapters": True, "precision": "float32", "compile": "none"},
+    ]
+
+
+def run_arm(arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int, profile: bool) -> dict:
+    """Build, time and forget one arm."""
+    torch.manual_seed(0)
+    network = TwoPassViT(model) if arm["arm"] == "two passes" else ours(model, arm["adapters"])
+    network.to(images.device)
+    if arm["compile"] != "none":
+        torch._dynamo.reset()
+        network.compile(mode=None if arm["compile"] == "default" else arm["compile"], fullgraph=True)
+    step = make_step(network, images, y, arm["precision"])
+    row = arm | time_step(step, images.device, groups, per_group)
+    row["images_per_second"] = 1e3 * images.shape[0] * images.shape[1] / row["milliseconds"]
+    if profile:
+        print_profile(step, arm)
+    return row
+
+
+def print_profile(step: Callable[[], Tensor], arm: dict) -> None:
+    """Print where a step's time goes, kernel by kernel."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+    table = found.key_averages().table(sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=90)
+    print(f"\n{arm}\n{table}")
+
+
+def summarise(rows: list[dict], device: torch.device) -> dict:
+    """The numbers that the goals speak of, from the fastest arm with adapters."""
+
+    def best(**wanted) -> dict | None:
+        found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+        return max(found, key=lambda row: row["images_per_second"], default=None)
+
+    precision = "bf16" if device.type == "cuda" else "float32"
+    with_adapters, two = best(arm="one pass", adapters=True), best(arm="two passes", precision=precision)
+    without = best(arm="one pass", adapters=False, compile=with_adapters["compile"])
+    return {
+        "images_per_second": with_adapters["images_per_second"],
+        "times_two_pass": with_adapters["images_per_second"] / two["images_per_second"],
+        "adapter_cost": with_adapters["milliseconds"] / without["milliseconds"] - 1,
+        "peak_gib": with_adapters["peak_gib"], "step_seconds": with_adapters["milliseconds"] / 1e3,
+        "compile": with_adapters["compile"],
+    }  # fmt: skip
+
+
+def print_table(rows: list[dict], summary: dict) -> None:
+    """Print what was measured, then the summary beside the goals."""
+    print(f"{'arm':11} {'adapters':9} {'precision':9} {'compile':28} {'ms/step':>22} {'images/s':>9} {'GiB':>5} "
+          f"{'first 3 steps':>13}")  # fmt: skip
+    for row in rows:
+        spread = f"{row['milliseconds']:.1f} [{row['milliseconds_low']:.1f}, {row['milliseconds_high']:.1f}]"
+        print(f"{row['arm']:11} {'yes' if row['adapters'] else 'no':9} {row['precision']:9} {row['compile']:28} "
+              f"{spread:>22} {row['images_per_second']:9.0f} {row['peak_gib']:5.1f} "
+              f"{row['first_steps_seconds']:11.1f} s")  # fmt: skip
+    print({key: round(value, 4) if isinstance(value, float) else value for key, value in summary.items()})
+    print("goals:", GOALS)
+
+
+def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: float, profile: bool) -> dict:
+    """Time every arm and return the record; arms that would start after ``seconds`` are left out and named."""
+    cuda = device.type == "cuda"
+    model, pairs, channels, size = (VIT_B, 48, 3, 224) if cuda and not smoke else (TINY, 8, 1, 72)
+    groups, per_group = (3, 1) if smoke else (10, 5 if cuda else 3)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(pairs, 2, channels, size, size, generator=generator).to(device)
+    y = torch.randn(pairs, 4, generator=generator)
+    y[:, 2:] = (y[:, 2:] > 0).float()
+    arms = cuda_arms(modes) if cuda else cpu_arms()
+    begin, rows, left_out = time.perf_counter(), [], []
+    for arm in arms:
+        if time.perf_counter() - begin > seconds and rows:
+            left_out.append(" ".join(map(str, arm.values())))
+            continue
+        print("timing", arm, file=sys.stderr, flush=True)
+        last = profile and arm["compile"] != "none" and arm["adapters"]
+        rows.append(run_arm(arm, model, images, y.to(device), groups, per_group, last))
+        if cuda:
+            torch.cuda.empty_cache()
+    summary = summarise(rows, device)
+    print_table(rows, summary)
+    name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
+    return new_record(
+        STUDY,
+        configuration={"machine": name, "model": model, "pairs": pairs, "size": size, "arms": arms, "goals": GOALS},
+        seeds=[0], metrics=summary | {"left_out": left_out},
+        columns={key: [row[key] for row in rows] for key in rows[0]}, seconds=time.perf_counter() - begin,
+        dtype="bf16 autocast" if cuda else "float32", device=device, scale="smoke" if smoke else "paper",
+    )  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--smoke", action="store_true", help="tiny models, few steps; the record is marked as smoke")
+    parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
+    parser.add_argument("--modes", default="default,max-autotune-no-cudagraphs", help="of torch.compile, by commas")
+    parser.add_argument("--seconds", type=float, default=420, help="start no further arm after this time")
+    parser.add_argument("--profile", action="store_true", help="print the kernels of the compiled arm with adapters")
+    options = parser.parse_args(arguments)
+    modes = [mode for mode in options.modes.split(",") if mode]
+    if options.device == "cuda":
+        torch.set_float32_matmul_precision("highest")  # the float32 arm is float32; bf16 arms do not care
+    record = benchmark(torch.device(options.device), options.smoke, modes, options.seconds, options.profile)
+    print(write_record(record, options.results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
