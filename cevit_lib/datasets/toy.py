@@ -1,4 +1,4 @@
-"""The toy example of Supplement B.2: four responses, six covariates, and plug-in outputs by least squares and logistic fits."""
+"""The toy example of Supplement B.2: four responses, their covariates, and least-squares and logistic plug-ins."""
 
 from dataclasses import dataclass
 
@@ -52,8 +52,8 @@ class ToyExample:
     shared_covariates : bool
         Whether both eyes see the same covariates (open in the paper).
     latent : "logistic" or "probit"
-        Law of :math:`w_j`: standard logistic, so that a logistic regression is the right model, or standard normal, as the
-        displayed equation says literally.
+        Law of :math:`w_j`: standard logistic, so that a logistic regression is the right model, or standard normal, as
+        the displayed equation says literally.
     beta : sequence of float
         :math:`\beta` of the continuous responses (open too; least-squares residuals do not depend on it).
     scale : float
@@ -69,8 +69,15 @@ class ToyExample:
     """
 
     def __init__(
-        self, n=800, beta_latent=(0.5, 0.5, 0.5), shared_covariates=False, latent="logistic", beta=(1.0, 1.0, 1.0),
-        scale=1.0, correlation=TOY_CORRELATION, rng=None,
+        self,
+        n=800,
+        beta_latent=(0.5, 0.5, 0.5),
+        shared_covariates=False,
+        latent="logistic",
+        beta=(1.0, 1.0, 1.0),
+        scale=1.0,
+        correlation=TOY_CORRELATION,
+        rng=None,
     ):
         if latent not in ("logistic", "probit"):
             raise ValueError(f"latent must be 'logistic' or 'probit'; seen {latent!r}")
@@ -109,7 +116,7 @@ class ToyExample:
 
 
 def plug_in_outputs(data: ToyData, on: ToyData | None = None) -> np.ndarray:
-    """Return outputs (n, 4) of least-squares and logistic fits to ``data``, evaluated on ``on`` (``data`` itself if None).
+    """Return outputs (n, 4) of least-squares and logistic fits to ``data``, evaluated on ``on`` (default: ``data``).
 
     Each response is regressed on an intercept and its own eye's covariates: the warm-up stage of the toy example.
     """
@@ -126,8 +133,8 @@ def plug_in_outputs(data: ToyData, on: ToyData | None = None) -> np.ndarray:
 def double_sigmoid(outputs: np.ndarray) -> np.ndarray:
     r"""Return outputs whose logits were replaced by their probabilities.
 
-    An estimator that takes these for logits applies the sigmoid twice, :math:`c = -\Phi^{-1}\{\mathcal S(\hat p)\}`: the
-    reading that the paper's notation invites, where :math:`\hat\mu` is a logit in one place and a probability in another.
+    An estimator that takes these for logits applies the sigmoid twice, :math:`c = -\Phi^{-1}\{\mathcal S(\hat p)\}`:
+    a reading that the paper's notation invites, where :math:`\hat\mu` is a logit here and a probability there.
     """
     return np.concatenate([outputs[:, :2], expit(outputs[:, 2:])], axis=1)
 
@@ -142,19 +149,19 @@ def least_squares(design: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.linalg.lstsq(design, y, rcond=None)[0]
 
 
-def logistic_regression(design: np.ndarray, y: np.ndarray, max_iter: int = 50, tol: float = 1e-10) -> np.ndarray:
+def logistic_regression(
+    design: np.ndarray, y: np.ndarray, ridge: float = 1e-8, max_iter: int = 50, tol: float = 1e-10
+) -> np.ndarray:
     """Return maximum likelihood coefficients of a logistic regression, by Newton's method with step halving.
 
     Parameters
     ----------
     design : (n, k) array, intercept included
     y : (n,) array of 0 and 1
-
-    Notes
-    -----
-    With separable classes no maximum exists: a ridge of ``1e-8`` then keeps the coefficients finite (and very large).
+    ridge : float
+        Half of it times the sum of squared coefficients is added to the negative log-likelihood. With separable
+        classes no maximum exists, and the default keeps the coefficients finite (and very large).
     """
-    ridge = 1e-8
     coefficients = np.zeros(design.shape[1])
 
     def objective(b):
@@ -174,4 +181,3 @@ def logistic_regression(design: np.ndarray, y: np.ndarray, max_iter: int = 50, t
         if before - value < tol * (1.0 + abs(value)):
             break
     return coefficients
-

@@ -1,4 +1,4 @@
-"""The contract that every estimator keeps: arguments stored as given, ``fit`` returns ``self``, results end in ``_``."""
+"""The contract of every estimator: arguments stored as given, ``fit`` returns ``self``, results end in ``_``."""
 
 import inspect
 import warnings
@@ -25,7 +25,7 @@ class CopulaEstimator:
     n_iter_ : int
     converged_ : bool
     history_ : dict
-        ``"correlation"``: (n_iter + 1, p, p) array from the start on; ``"objective"`` and ``"change"``: one an iteration.
+        ``"correlation"``: (n_iter + 1, p, p) array, the start first; ``"objective"``, ``"change"``: one an iteration.
     """
 
     remedy = "raise max_iter or tol, or check the outputs for near-perfect separation"
@@ -71,9 +71,9 @@ class CopulaEstimator:
         self.parameters_ = CopulaParameters(torch.from_numpy(correlation.copy()), torch.from_numpy(scale.copy()))
         if smallest < NEAR_SINGULAR:
             warnings.warn(
-                f"{type(self).__name__}: the smallest eigenvalue of the estimated correlation matrix is {smallest:.2g}, "
-                f"below {NEAR_SINGULAR:g}; the copula loss will refuse it. Shrink it (CopulaParameters.shrink), estimate "
-                "on held-out outputs, or check that there are more patients than responses.",
+                f"{type(self).__name__}: the smallest eigenvalue of the estimate is {smallest:.2g}, "
+                f"below {NEAR_SINGULAR:g}; the copula loss will refuse it. Shrink it (CopulaParameters.shrink), "
+                "estimate on held-out outputs, or check that there are more patients than responses.",
                 NearSingularWarning,
                 stacklevel=3,
             )

@@ -2,8 +2,8 @@ r"""The E-step: expected second moments of the latent scores given what was obse
 
 For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind observed labels, and
 the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is normal with mean
-:math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one orthant by
-the labels: equation (11). Missing scores are normal given the rest, so they are integrated in closed form.
+:math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one
+orthant by the labels: equation (11). Missing scores are normal given the rest, so they are integrated in closed form.
 """
 
 from dataclasses import dataclass
@@ -104,16 +104,17 @@ def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
 
 
 def orthant_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-    r"""Return what :func:`bivariate_moments` does for any number of labels, from the gradient of :math:`\log\Phi_b`.
+    r"""Return what :func:`bivariate_moments` does for any number of labels, by the gradient of :math:`\log\Phi_b`.
 
-    Fisher's identity: the derivative of the log-probability in the mean is :math:`\tilde V^{-1}E(z - \tilde\mu)`, and that
-    in the covariance is :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde V\}\tilde V^{-1}`.
+    Fisher's identity: the derivative of the log-probability in the mean is :math:`\tilde V^{-1}E(z - \tilde\mu)`, and
+    in the covariance it is :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde V\}\tilde V^{-1}`.
     """
     centre = torch.from_numpy(mean).requires_grad_()
     spread = torch.from_numpy(covariance).requires_grad_()
     sign = torch.from_numpy(part.sign)
     flipped = sign[:, :, None] * spread * sign[:, None, :]
-    log_p = log_multivariate_normal_cdf(sign * (centre - torch.from_numpy(part.threshold)), torch.zeros_like(centre), flipped)
+    upper = sign * (centre - torch.from_numpy(part.threshold))
+    log_p = log_multivariate_normal_cdf(upper, torch.zeros_like(centre), flipped)
     d_mean, d_spread = torch.autograd.grad(log_p.sum(), (centre, spread))
     slope = 0.5 * (d_spread + d_spread.T).numpy()
     shift = d_mean.numpy() @ covariance
@@ -139,7 +140,7 @@ def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
 
 def pattern_moments(part: Pattern, scale: np.ndarray, correlation: np.ndarray) -> Moments:
     """Return the exact expected second moment and log-likelihood of one pattern's patients."""
-    a, b, m = part.continuous, part.binary, part.missing
+    a, b = part.continuous, part.binary
     within = Regression.of(correlation, b, a)
     a_factor = np.linalg.cholesky(correlation[np.ix_(a, a)])
     log_det = 2.0 * np.log(np.diag(a_factor)).sum()

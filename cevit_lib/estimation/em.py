@@ -40,7 +40,8 @@ class ExpectationMaximization(CopulaEstimator):
         scale = observed.residual_scale()
         correlation = starting_correlation(self.initial, observed.p)
         self.history_["correlation"].append(correlation)
-        for self.n_iter_ in range(1, self.max_iter + 1):
+        for iteration in range(1, self.max_iter + 1):
+            self.n_iter_ = iteration
             second_moment, objective = self.expectation(observed, scale, correlation)
             updated = m_step(second_moment, correlation, self.m_step)
             change = float(np.linalg.norm(updated - correlation))
@@ -57,7 +58,7 @@ class FastMCEM(ExpectationMaximization):
     r"""Fast Monte Carlo EM, Algorithm 2 of the paper: plug expected latent scores in, then ``cov2cor``.
 
     Its fixed point is not the maximum of the likelihood: the conditional covariance of the latent scores is left
-    out, which biases the mixed correlations upwards and :math:`\rho_{34}` downwards, the more so the stronger the signal.
+    out, which biases the mixed correlations upwards and :math:`\rho_{34}` downwards, more so under a stronger signal.
 
     Parameters
     ----------
@@ -82,7 +83,8 @@ class FastMCEM(ExpectationMaximization):
     """
 
     def __init__(
-        self, e_step="univariate", m_step="cov2cor", variances=False, max_iter=100, tol=1e-6, initial=None, continuous=None
+        self, e_step="univariate", m_step="cov2cor", variances=False, max_iter=100, tol=1e-6, initial=None,
+        continuous=None,
     ):
         self.e_step = e_step
         self.m_step = m_step

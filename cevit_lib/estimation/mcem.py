@@ -79,13 +79,14 @@ class MonteCarloEM(CopulaEstimator):
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         check_choice("m_step", self.m_step, M_STEPS)
         if not 0 <= self.burn_in <= self.max_iter - 8:
-            raise ValueError(f"burn_in must leave at least 8 of max_iter = {self.max_iter} iterations; seen {self.burn_in}")
+            raise ValueError(f"burn_in must leave at least 8 of {self.max_iter} iterations; seen {self.burn_in}")
         rng = np.random.default_rng(self.rng)
         scale = observed.residual_scale()
         correlation = starting_correlation(self.initial, observed.p)
         chains = [_Chains(part, scale, self.draws) for part in observed.patterns]
         self.history_["correlation"].append(correlation)
-        for self.n_iter_ in range(1, self.max_iter + 1):
+        for iteration in range(1, self.max_iter + 1):
+            self.n_iter_ = iteration
             second_moment = sum(chain.second_moment(correlation, self.sweeps, rng) for chain in chains) / observed.n
             updated = m_step(second_moment, correlation, self.m_step)
             self.history_["change"].append(float(np.linalg.norm(updated - correlation)))

@@ -34,17 +34,17 @@ class RankLikelihoodMCMC(CopulaEstimator):
     Parameters
     ----------
     sampler : "paper" or "proper"
-        ``"paper"``: Hoff's extended rank likelihood as Supplement B.2 uses it. Coordinate-wise Gibbs draws of the latent
-        scores between their known thresholds, an inverse-Wishart draw of a covariance matrix, whose correlation
-        matrix is fed back. With known thresholds the latent scale is *not* free, so rescaling is not a likelihood
-        step: the chain has no stated posterior as its target, although it comes close when the margins are right.
+        ``"paper"``: Hoff's extended rank likelihood as Supplement B.2 uses it. Coordinate-wise Gibbs draws of the
+        latent scores beyond their known thresholds, then an inverse-Wishart draw of a covariance matrix, whose
+        correlation matrix is fed back. With known thresholds the latent scale is *not* free, so rescaling is not a
+        likelihood step: the chain has no stated posterior as its target, but comes close where the margins are right.
         ``"proper"``: random-walk Metropolis over correlation matrices with the observed likelihood (latent scores
         integrated out) and a uniform prior on the set of correlation matrices.
     sweeps, burn_in, thin, chains : int
         Supplement B.2: 2500, 1000, 10 and one chain.
     feed_back : "correlation" or "covariance"
-        What the next latent draws of the ``"paper"`` sampler condition on; ``"covariance"`` is what software for unknown
-        thresholds does.
+        What the next latent draws of the ``"paper"`` sampler condition on; ``"covariance"`` is what software for
+        unknown thresholds does.
     rng : numpy.random.Generator or int, optional
         Chains use streams spawned from it.
     continuous : int, optional
@@ -104,7 +104,7 @@ class RankLikelihoodMCMC(CopulaEstimator):
         return np.array(kept)
 
     def diagnostics(self) -> dict[str, np.ndarray]:
-        """Return effective sample sizes (bulk and tail) and rank-normalised R-hat of the ``p (p - 1) / 2`` correlations.
+        """Return effective sample sizes (bulk, tail) and rank-normalised R-hat of the ``p (p - 1) / 2`` correlations.
 
         Uses arviz, which is imported here because the library does not need it otherwise.
         """

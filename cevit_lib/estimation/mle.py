@@ -42,8 +42,8 @@ def log_likelihood_and_score(observed: Observed, scale: np.ndarray, correlation:
 
     By Fisher's identity both gradients follow from the expected second moment ``S`` of one E-step:
     :math:`\partial/\partial\Gamma = \tfrac12(\Gamma^{-1} S \Gamma^{-1} - \Gamma^{-1})` (every entry on its own) and
-    :math:`\partial/\partial\sigma_j = \{(\Gamma^{-1} S)_{jj} - 1\} / \sigma_j`. Patients who lack response ``j`` add nothing to
-    the latter: for them the expectation of the bracket is zero.
+    :math:`\partial/\partial\sigma_j = \{(\Gamma^{-1} S)_{jj} - 1\} / \sigma_j`. Patients who lack response ``j`` add
+    nothing to the latter: for them the expectation of the bracket is zero.
     """
     moments = expected_moments(observed, scale, correlation)
     inverse = np.linalg.inv(correlation)

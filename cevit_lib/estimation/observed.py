@@ -82,9 +82,9 @@ class Observed:
             scale[column] = values.std() if len(values) else 0.0
             if not scale[column] > 1e-12 * max(1.0, np.abs(values).max(initial=0.0)):
                 raise ScaleError(
-                    f"the residuals of continuous response {column + 1} have standard deviation {scale[column]:.3g} over "
-                    f"{len(values)} patients; a positive one is needed. Check for a constant column, or for outputs "
-                    "that reproduce the training responses exactly (estimate on held-out outputs instead)."
+                    f"the residuals of continuous response {column + 1} have standard deviation {scale[column]:.3g} "
+                    f"over {len(values)} patients; a positive one is needed. Check for a constant column, or for "
+                    "outputs that reproduce the training responses exactly (estimate on held-out outputs instead)."
                 )
         return scale
 

@@ -1,4 +1,4 @@
-"""Draws of truncated latent scores: exact one at a time, far in the tails too, and by Gibbs sweeps several at a time."""
+"""Draws of truncated latent scores: exact one at a time, far in the tails too, and by Gibbs sweeps of several."""
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
@@ -30,7 +30,12 @@ def open_uniform(rng: np.random.Generator, shape) -> np.ndarray:
 
 
 def gibbs_sweep(
-    z: np.ndarray, precision: np.ndarray, columns: np.ndarray, threshold: np.ndarray, sign: np.ndarray, uniform: np.ndarray
+    z: np.ndarray,
+    precision: np.ndarray,
+    columns: np.ndarray,
+    threshold: np.ndarray,
+    sign: np.ndarray,
+    uniform: np.ndarray,
 ) -> None:
     """Redraw each of ``columns`` given all others, in place.
 

@@ -1,0 +1,250 @@
+"""Expectation and maximisation steps against integration, high precision and brute force."""
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.integrate import dblquad
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from cevit_lib.datasets.toy import TOY_CORRELATION
+from cevit_lib.estimation.correlation import (
+    complete_objective,
+    correlation_from_unconstrained,
+    cov2cor,
+    from_off_diagonal,
+    keep_positive_definite,
+    maximise_over_correlations,
+    smallest_eigenvalue,
+    unconstrained_from_correlation,
+)
+from cevit_lib.estimation.e_step import (
+    bivariate_moments,
+    expected_moments,
+    inverse_mills,
+    orthant_moments,
+    plugged_in_moments,
+    univariate_means,
+)
+from cevit_lib.estimation.mle import log_likelihood_and_score
+from cevit_lib.estimation.observed import Pattern, observe
+
+V = np.array([[0.8, -0.35], [-0.35, 0.6]])
+
+
+def pattern(threshold, sign):
+    threshold, sign = np.atleast_2d(threshold).astype(float), np.atleast_2d(sign).astype(float)
+    p = threshold.shape[1]
+    empty = np.empty((len(threshold), 0))
+    return Pattern(np.arange(0), np.arange(p), np.arange(0), empty, threshold, sign)
+
+
+def moments_by_quadrature(mean, covariance, threshold, sign):
+    """Mean, second moment and log-probability of one truncated pair, by two-dimensional integration."""
+    law = multivariate_normal(mean, covariance)
+    sd = np.sqrt(np.diag(covariance))
+    limits = []
+    for j in range(2):
+        far = mean[j] + sign[j] * 12 * sd[j]
+        limits.append(sorted((threshold[j], threshold[j] + sign[j] * 12 * sd[j] if sign[j] * far < 0 else far)))
+
+    def integral(weight):
+        value = dblquad(lambda y, x: weight(x, y) * law.pdf((x, y)), *limits[0], *limits[1], epsabs=1e-12, epsrel=1e-10)
+        return value[0]
+
+    p = integral(lambda x, y: 1.0)
+    first = np.array([integral(lambda x, y: x), integral(lambda x, y: y)]) / p
+    second = [integral(lambda x, y: x * x), integral(lambda x, y: x * y), integral(lambda x, y: y * y)]
+    return first, np.array([[second[0], second[1]], [second[1], second[2]]]) / p, np.log(p)
+
+
+@pytest.mark.parametrize("sign", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_bivariate_moments_match_two_dimensional_integration(sign):
+    mean, threshold = np.array([0.3, -0.5]), np.array([0.6, -1.1])
+    first, second, log_p = moments_by_quadrature(mean, V, threshold, sign)
+    found = bivariate_moments(mean[None], V, pattern(threshold, sign))
+    np.testing.assert_allclose(found[0][0], first, rtol=1e-7)
+    np.testing.assert_allclose(found[1], second, rtol=1e-7)
+    assert found[2][0] == pytest.approx(log_p, rel=1e-8)
+
+
+@pytest.mark.parametrize("r", [0.7, -0.7])
+def test_bivariate_moments_hold_forty_deviations_out(r):
+    """Reference: with x = 40 + a the density is exp of -(a^2 - 2 r a b + b^2) / 2 (1 - r^2) - 40 (a + b) / (1 + r)."""
+    covariance = np.array([[1.0, r], [r, 1.0]])
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    # it falls by e^-(40 / (1 + r)) a unit: sixty such lengths hold all of it
+    cuts = 60 * (1 + r) / 40 * np.array([0, 0.05, 0.2, 0.5, 1.0])
+    a = np.concatenate([low + (high - low) * (nodes + 1) / 2 for low, high in zip(cuts[:-1], cuts[1:], strict=True)])
+    w = np.concatenate([np.diff(cuts)[i] * weights / 2 for i in range(4)])
+    x, y = np.meshgrid(a, a, indexing="ij")
+    density = np.exp(-(x**2 - 2 * r * x * y + y**2) / (2 * (1 - r**2)) - 40 * (x + y) / (1 + r)) * np.outer(w, w)
+    one = ((x + 40) * density).sum() / density.sum()
+    two = ((x + 40) * (y + 40) * density).sum() / density.sum()
+    found = bivariate_moments(np.zeros((1, 2)), covariance, pattern((40.0, 40.0), (1, 1)))
+    assert found[0][0, 0] == pytest.approx(float(one), rel=1e-9)
+    assert found[1][0, 1] == pytest.approx(float(two), rel=1e-9)
+
+
+def test_orthant_moments_agree_with_the_closed_form_and_with_simulation():
+    rng = np.random.default_rng(5)
+    mean, threshold = rng.normal(size=(6, 2)), rng.normal(size=(6, 2))
+    part = pattern(threshold, rng.choice([-1.0, 1.0], size=(6, 2)))
+    for exact, general in zip(bivariate_moments(mean, V, part), orthant_moments(mean, V, part), strict=True):
+        np.testing.assert_allclose(general, exact, rtol=1e-7, atol=1e-9)
+    covariance = np.array([[1.0, 0.4, 0.2], [0.4, 1.0, -0.3], [0.2, -0.3, 1.0]])
+    part = pattern((0.2, -0.4, 0.5), (1, -1, -1))
+    first, second, log_p = orthant_moments(np.zeros((1, 3)), covariance, part)
+    draws = rng.standard_normal((2_000_000, 3)) @ np.linalg.cholesky(covariance).T
+    inside = draws[((draws - part.threshold) * part.sign > 0).all(axis=1)]
+    error = 4 / np.sqrt(len(inside))
+    np.testing.assert_allclose(first[0], inside.mean(axis=0), atol=error)
+    np.testing.assert_allclose(second, inside.T @ inside / len(inside), atol=2 * error)
+    assert log_p[0] == pytest.approx(np.log(len(inside) / len(draws)), abs=4 / np.sqrt(len(inside)))
+
+
+@pytest.mark.parametrize("b", [-40.0, -9.0, -1.0, 0.0, 3.0, 9.0, 40.0])
+def test_inverse_mills_ratio_in_fifty_digits(b):
+    mpmath.mp.dps = 50
+    x = mpmath.mpf(b)
+    exact = mpmath.npdf(x) / (mpmath.erfc(-x / mpmath.sqrt(2)) / 2)
+    assert inverse_mills(np.array(b)) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
+
+
+def test_univariate_means_ignore_that_latents_are_truncated_together():
+    """They equal the exact means only where the two latents are independent given the residuals."""
+    mean, part = np.array([[0.3, -0.5]]), pattern((0.6, -1.1), (1, -1))
+    apart = np.diag(np.diag(V))
+    means, _ = univariate_means(mean, np.sqrt(np.diag(V)), part)
+    np.testing.assert_allclose(means, bivariate_moments(mean, apart, part)[0], rtol=1e-12)
+    assert np.abs(means - bivariate_moments(mean, V, part)[0]).max() > 0.05
+
+
+def numerical_likelihood(outputs, y, scale, correlation):
+    observed = observe(outputs, y)
+    return observed.n * expected_moments(observed, scale, correlation).log_likelihood
+
+
+def some_data(n=60, missing=True, seed=3, p1=2):
+    rng = np.random.default_rng(seed)
+    correlation = keep_positive_definite(TOY_CORRELATION if p1 == 2 else from_off_diagonal(
+        rng.uniform(-0.2, 0.5, (2 + p1) * (1 + p1) // 2), 2 + p1), 0.05)
+    u = rng.standard_normal((n, 2 + p1)) @ np.linalg.cholesky(correlation).T
+    outputs = rng.normal(size=(n, 2 + p1))
+    y = np.concatenate([outputs[:, :2] + u[:, :2] * (1.5, 0.7), (outputs[:, 2:] + 1.6 * u[:, 2:] > 0)], axis=1)
+    if missing:
+        y[rng.random(y.shape) < 0.2] = np.nan
+    return outputs, y, np.array([1.4, 0.8]), correlation
+
+
+def test_observed_likelihood_is_the_copula_modules_log_density():
+    import torch
+
+    from cevit_lib.copula import CopulaParameters, log_density
+
+    outputs, y, scale, correlation = some_data()
+    parameters = CopulaParameters(torch.tensor(correlation), torch.tensor(scale))
+    total = log_density(torch.tensor(outputs), torch.tensor(y), parameters).sum()
+    assert numerical_likelihood(outputs, y, scale, correlation) == pytest.approx(float(total), rel=1e-10)
+
+
+@pytest.mark.parametrize("p1", [2, 3])
+@pytest.mark.parametrize("missing", [False, True])
+def test_score_by_fishers_identity_is_the_derivative_of_the_likelihood(missing, p1):
+    outputs, y, scale, correlation = some_data(missing=missing, p1=p1, n=40)
+    observed = observe(outputs, y)
+    _, in_scale, in_correlation = log_likelihood_and_score(observed, scale, correlation)
+    step = 1e-5
+    for j in range(2):
+        shift = np.eye(2)[j] * step
+        slope = numerical_likelihood(outputs, y, scale + shift, correlation)
+        slope = (slope - numerical_likelihood(outputs, y, scale - shift, correlation)) / (2 * step)
+        assert observed.n * in_scale[j] == pytest.approx(slope, rel=2e-5, abs=1e-4)
+    for i, j in zip(*np.triu_indices(2 + p1, 1), strict=True):
+        shift = np.zeros_like(correlation)
+        shift[i, j] = shift[j, i] = step
+        slope = numerical_likelihood(outputs, y, scale, correlation + shift)
+        slope = (slope - numerical_likelihood(outputs, y, scale, correlation - shift)) / (2 * step)
+        assert 2 * observed.n * in_correlation[i, j] == pytest.approx(slope, rel=2e-5, abs=1e-4)
+
+
+def test_plugged_in_moments_leave_out_exactly_the_conditional_covariance():
+    """With exact means the two E-steps differ in the latent block only, by a positive definite matrix."""
+    outputs, y, scale, correlation = some_data(missing=False)
+    observed = observe(outputs, y)
+    gap = expected_moments(observed, scale, correlation).second
+    gap = gap - plugged_in_moments(observed, scale, correlation, "bivariate")
+    np.testing.assert_allclose(gap[:2], 0.0, atol=1e-12)
+    assert np.linalg.eigvalsh(gap[2:, 2:])[0] > 0.01
+
+
+def test_constrained_m_step_beats_brute_force():
+    """A derivative-free search over the six correlations finds nothing better, from several starts."""
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        half = rng.normal(size=(4, 6))
+        second_moment = half @ half.T / 6
+        best = maximise_over_correlations(second_moment, np.eye(4))
+        np.testing.assert_allclose(np.diag(best), 1.0)
+        value = complete_objective(best, second_moment)
+
+        def loss(values, second_moment=second_moment):
+            value = complete_objective(from_off_diagonal(values, 4), second_moment)
+            return -value if np.isfinite(value) else 1e6
+
+        found = minimize(loss, np.zeros(6), method="Nelder-Mead", options={"maxiter": 20_000, "maxfev": 20_000,
+                                                                         "xatol": 1e-9, "fatol": 1e-12})
+        assert value >= -found.fun - 1e-9
+        np.testing.assert_allclose(from_off_diagonal(found.x, 4), best, atol=1e-4)
+
+
+def test_cov2cor_is_not_the_maximiser_over_correlation_matrices():
+    second_moment = np.array(TOY_CORRELATION)
+    second_moment[2:, 2:] *= 0.6
+    best = maximise_over_correlations(second_moment, np.eye(4))
+    assert complete_objective(best, second_moment) > complete_objective(cov2cor(second_moment), second_moment) + 1e-3
+
+
+def test_m_step_never_worsens_the_objective_even_from_a_far_start():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        half = rng.normal(size=(5, 5))
+        start = keep_positive_definite(cov2cor(half @ half.T), 1e-4)
+        half = rng.normal(size=(5, 9))
+        second_moment = half @ half.T / 9
+        best = maximise_over_correlations(second_moment, start)
+        assert complete_objective(best, second_moment) >= complete_objective(start, second_moment)
+        gradient = np.linalg.inv(best) @ (second_moment - best) @ np.linalg.inv(best)
+        np.testing.assert_allclose(gradient - np.diag(np.diag(gradient)), 0.0, atol=1e-6)
+
+
+def test_printed_sign_of_the_log_determinant_has_no_maximum():
+    """Over covariance matrices the paper's +log|Gamma| grows without bound; with -1/2 the objective peaks at S."""
+    s = np.array(TOY_CORRELATION)
+    printed = [np.linalg.slogdet(k * s)[1] - 0.5 * np.trace(np.linalg.solve(k * s, s)) for k in (1, 10, 100, 1000)]
+    assert np.all(np.diff(printed) > 5)
+    right = [complete_objective(k * s, s) for k in (0.1, 0.5, 1, 2, 10)]
+    assert np.argmax(right) == 2
+
+
+def test_coordinates_give_correlation_matrices_and_pull_gradients_back():
+    rng = np.random.default_rng(2)
+    point = rng.normal(size=10)
+    correlation, pull_back = correlation_from_unconstrained(point, 5)
+    np.testing.assert_allclose(np.diag(correlation), 1.0)
+    assert smallest_eigenvalue(correlation) > 0
+    np.testing.assert_allclose(unconstrained_from_correlation(correlation), point, rtol=1e-9)
+    weight = rng.normal(size=(5, 5))
+    slopes = []
+    for shift in np.eye(10) * 1e-6:
+        up, down = (correlation_from_unconstrained(point + way * shift, 5)[0] for way in (1, -1))
+        slopes.append((weight * (up - down)).sum() / 2e-6)
+    np.testing.assert_allclose(pull_back(weight), slopes, rtol=1e-6, atol=1e-8)
+
+
+def test_shrinking_reaches_the_floor_and_leaves_good_matrices_alone():
+    assert keep_positive_definite(TOY_CORRELATION) is TOY_CORRELATION
+    shrunk = keep_positive_definite(np.ones((3, 3)), 0.01)
+    assert smallest_eigenvalue(shrunk) == pytest.approx(0.01)
+    np.testing.assert_allclose(np.diag(shrunk), 1.0)
+    np.testing.assert_array_equal(cov2cor(np.diag([4.0, 0.0])), np.eye(2))
