@@ -76,7 +76,7 @@ def _wedge_integral(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, squ
     """``int_0^omega R(|c(phi)|) dphi``; ``square`` is ``A^2``, all of one shape."""
     total = KAPPA**2 + square
     squeeze = KAPPA * total.rsqrt()  # lambda: tan(theta) = tan(angle) / lambda
-    x_turned, y_turned = torch.copysign(squeeze * x, x * k1), torch.copysign(squeeze * y, y * k2)
+    x_turned, y_turned = squeeze * torch.where(k1 > 0, x, -x), squeeze * torch.where(k2 > 0, y, -y)
     k1_size, k2_size = k1.abs(), k2.abs()
     one_panel = (k1 > 0) == (k2 > 0)
     start = torch.atan2(k1_size, x_turned)
