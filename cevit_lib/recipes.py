@@ -1,8 +1,8 @@
 """The studies of the compendium: the version of each recipe, how a record is fitted again, and how close it must come.
 
 Raise a version by hand when a change of code could move the numbers of a study: its older records then count as
-outdated and no page draws them. A study is one line in each of the first three tables (a study of speed alone has no refit);
-its owner adds them.
+outdated and no page draws them. A study is one line in each of the first three tables, added by its owner; a study of
+speed alone has no refit.
 """
 
 # study -> recipe version

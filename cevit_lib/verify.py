@@ -63,7 +63,8 @@ def main(options) -> int:
         return 1
     faults = []
     for study in studies:
-        faults += verify_study(study, folder, sample=options.sample, rng=np.random.default_rng(options.seed))
+        faults += verify_study(study, folder, options.sample, np.random.default_rng(options.seed),
+                               required=bool(options.study))
     for fault in faults:
         print(f"DIFFERS  {fault}")
     print(f"verified {', '.join(studies)}: {f'{len(faults)} faults' if faults else 'every number came back'}")
@@ -75,7 +76,8 @@ def stored_studies(folder: Path) -> list[str]:
     return sorted({path.parent.name for path in Path(folder).glob("*/*.json")} - {"paper"})
 
 
-def verify_study(study: str, folder: Path, sample: int = 1, rng: np.random.Generator | None = None) -> list[str]:
+def verify_study(study: str, folder: Path, sample: int = 1, rng: np.random.Generator | None = None,
+                 required: bool = True) -> list[str]:
     """Return what does not come back in a sample of a study's records, one line each.
 
     All records are checked for what costs nothing: identity, arrays, fitness for publication. Then a sample is
@@ -84,12 +86,15 @@ def verify_study(study: str, folder: Path, sample: int = 1, rng: np.random.Gener
     Raises
     ------
     ProvenanceError
-        The study has no records, or no refit function.
+        The study has no records, or no refit function although one is ``required``.
     """
     from cevit_lib.records import load_records
 
     records = load_records(study, publication=False, folder=folder)
     faults = [fault for record in records for fault in integrity_faults(record, folder)]
+    if not required and study not in REFITS:
+        print(f"{study}: {len(records)} records are whole, but none is fitted again: no refit function is registered")
+        return faults
     refit = refit_function(study)
     rng = rng or np.random.default_rng(0)
     current = [record for record in records if record["recipe"] == RECIPES.get(study)]
@@ -154,7 +159,8 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
     others : list of dict
         Records of the same configuration with other seeds; a number may move by four standard deviations of the
         difference of two of them. The record itself is left out of its own yardstick, or a wrong number would widen
-        what is allowed. With fewer than three of them, 0.02 plus 5 % of the number is allowed, unless
+        what is allowed. A Monte Carlo mean may move by four standard errors of a difference. With fewer than three
+        seeds, 0.02 plus 5 % of the number is allowed, unless
         ``recipes.TOLERANCES`` says otherwise.
     """
     differences = []
@@ -165,23 +171,38 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
             continue
         a, b = left.get(field), right.get(field)
         seen = [spread[field] for spread in spreads if spread.get(field) is not None]
-        allowed, origin = tolerance(stored["study"], field, a, seen)
+        error = left.get(field.removesuffix(".mean") + ".se") if field.endswith(".mean") else None
+        allowed, origin = tolerance(stored["study"], field, a, seen, error)
         close = a is b is None or (a is not None and b is not None and abs(a - b) <= allowed)
         if not close:
             differences.append(Difference(f"{stored['study']}/{stored['id']}", field, a, b, allowed, origin))
     return differences
 
 
-def tolerance(study: str, field: str, value: float | None, seen: list[float]) -> tuple[float, str]:
-    """Return how far a number may move, and what says so."""
+def tolerance(study: str, field: str, value: float | None, seen: list[float],
+              error: float | None = None) -> tuple[float, str]:
+    """Return how far a number may move, and what says so.
+
+    Parameters
+    ----------
+    study, field, value
+        What is compared.
+    seen : list of float
+        The same number for other seeds.
+    error : float, optional
+        Its Monte Carlo standard error, where it is a mean that the record stores beside an ``se``.
+    """
+    floor = _ROUNDING * (1 + abs(value or 0.0))
     named = [(prefix, given) for prefix, given in TOLERANCES.get(study, {}).items() if field.startswith(prefix)]
     if named:
         return max(named, key=lambda pair: len(pair[0]))[1], "set for this study"
+    if error is not None:
+        return max(_SPREADS * math.sqrt(2) * error, floor), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
         # the difference of two fits that share nothing has sqrt(2) times the spread of one
         spread = _SPREADS * math.sqrt(2) * float(np.std(seen, ddof=1))
         origin = f"{_SPREADS:g} SD of a difference, from {len(seen)} other seeds"
-        return max(spread, _ROUNDING * (1 + abs(value or 0.0))), origin
+        return max(spread, floor), origin
     return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cevit_lib import records as package
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.recipes import RECIPES
+from cevit_lib.recipes import MAKERS, RECIPES
 from cevit_lib.records import (
     badge,
     find_record,
@@ -198,8 +198,15 @@ def test_an_invalid_record_is_refused_with_file_and_field(make, tmp_path, edit, 
         load_records(STUDY, folder=tmp_path)
 
 
+def test_the_remedy_names_the_command_of_the_study(tmp_path, monkeypatch):
+    monkeypatch.setitem(MAKERS, STUDY, "python -m planted")
+    with pytest.raises(ProvenanceError, match=f"by python -m planted, and commit results/{STUDY}"):
+        load_records(STUDY, folder=tmp_path)
+    assert set(MAKERS) >= {path.parent.name for path in committed()}, "name what makes each study's records"
+
+
 def test_a_missing_or_incomplete_grid_is_an_error_that_counts(make, tmp_path):
-    with pytest.raises(ProvenanceError, match=f"no record of study '{STUDY}' in .*run the page or script"):
+    with pytest.raises(ProvenanceError, match=f"no record of study '{STUDY}' in .*by the page or script that owns"):
         load_records(STUDY, folder=tmp_path)
     for seed in range(3):
         write_record(make(seed), tmp_path)
@@ -242,6 +249,8 @@ def test_live_badge_names_time_and_commit():
 
 def test_names_of_devices_and_seeds():
     assert short_device({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2}) == "2 x RTX 4090"
+    assert short_device({"type": "cuda", "name": "NVIDIA A100-SXM4-80GB", "count": 1}) == "A100"
+    assert short_device({"type": "mps", "name": "Apple GPU (arm)", "count": 1}) == "Apple GPU (arm)"
     assert short_device({"type": "cpu", "name": "any", "count": 1, "cores": 8}) == "CPU (8 cores)"
     assert spans([]) == "none" and spans([5, 1, 2]) == "1-2, 5"
 

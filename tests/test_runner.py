@@ -1,6 +1,7 @@
 """The strict runner: every way in which a run can go wrong ends in a message that names it, and loses nothing."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -312,6 +314,26 @@ def test_full_disk_is_named_and_the_earlier_page_untouched(page, tmp_path, monke
     with pytest.raises(NotebookError, match="the disk is full"):
         run_notebook(page, output=output)
     assert output.read_text() == "an earlier run"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_progress_is_one_line_that_is_redrawn():
+    from cevit_lib.runner.engine import Watch
+
+    watch = Watch("tiny", Terminal())
+    watch.total = 2
+    cell = SimpleNamespace(source="# why\nx = 1\ny = 2")
+    for status in ("ok", "error"):
+        watch.cell_started(cell, 0)
+        watch.cell_executed(cell, 0, {"content": {"status": status}})
+    assert watch.where() == "code cell 2 of 2 ('x = 1')"
+    watch.ended()
+    written = watch.stream.getvalue()
+    assert "\n" not in written and "tiny [1/2] x = 1" in written and written.endswith("\r\033[K")
 
 
 # ---- the pages and their clean copies ----------------------------------------------------------------------------

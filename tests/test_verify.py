@@ -115,13 +115,25 @@ def test_times_are_not_compared_and_a_study_may_set_its_own_tolerance(folder, mo
     assert "parameters.correlation.1.0" in out and "parameters.correlation.0.1" not in out and "set for this" in out
 
 
+def test_a_monte_carlo_mean_may_move_by_its_standard_error():
+    stored = {"study": STUDY, "id": "0", "metrics": {"bias": {"mean": 0.1, "se": 0.01}}}
+    near = {"metrics": {"bias": {"mean": 0.15, "se": 0.01}}}
+    far = {"metrics": {"bias": {"mean": 0.16, "se": 0.01}}}  # 4 sqrt(2) 0.01 = 0.0566
+    assert verify.compare(stored, near, []) == []
+    assert [difference.field for difference in verify.compare(stored, far, [])] == ["metrics.bias.mean"]
+
+
 def test_a_study_without_refit_or_records_is_an_error(folder, monkeypatch, capsys):
     monkeypatch.setitem(REFITS, STUDY, "cevit_lib.nosuch:refit")
     assert command(folder) == 2
     assert "cannot be imported" in capsys.readouterr().err
     monkeypatch.delitem(REFITS, STUDY)
-    assert command(folder) == 2
+    assert command(folder, "--study", STUDY) == 2
     assert "has no refit function; add its line to REFITS" in capsys.readouterr().err
+    assert command(folder) == 0
+    assert "8 records are whole, but none is fitted again" in capsys.readouterr().out
+    alter(folder, lambda record: record.update(dirty=True))
+    assert command(folder) == 1
     assert command(folder, "--study", "nosuch") == 2
     assert "no record of study 'nosuch'" in capsys.readouterr().err
     assert command(folder / STUDY) == 1

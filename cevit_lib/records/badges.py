@@ -3,6 +3,7 @@
 import hashlib
 import html
 import os
+import re
 
 from cevit_lib.records.provenance import commit_and_dirty, device_facts, versions
 
@@ -58,8 +59,9 @@ def short_device(device: dict) -> str:
     """Return ``2 x H100`` or ``CPU (8 cores)``: what a reader wants to know of a device."""
     if device["type"] == "cpu":
         return f"CPU ({device.get('cores') or os.cpu_count()} cores)"
-    words = [word for word in device["name"].replace("-", " ").split() if word not in ("NVIDIA", "GeForce", "Tesla")]
-    name = words[0] if words and words[0][:1] in "ABHLV" else " ".join(words) or device["type"]
+    words = [word for word in device["name"].replace("-", " ").split() if word not in ("NVIDIA", "Tesla", "GeForce")]
+    # data centre cards are known by one word (H100); others need the family too (RTX 4090)
+    name = words[0] if words and re.fullmatch(r"[ABHLTV]\d+\w*", words[0]) else " ".join(words) or device["type"]
     return f"{device['count']} x {name}" if device.get("count", 1) > 1 else name
 
 

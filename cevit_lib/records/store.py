@@ -14,7 +14,7 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root, results_folder
-from cevit_lib.recipes import RECIPES
+from cevit_lib.recipes import MAKERS, RECIPES
 
 # what may differ between two writings of one fit without making them different records
 _VOLATILE = ("created", "times", "peak_memory")
@@ -248,8 +248,8 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
 
 def remedy(study: str) -> str:
     """Say what makes the records of a study."""
-    return (f"make it from a clean commit at scale paper: run the page or script that owns {study!r} "
-            f"(cevit run PAGE -p scale paper) and commit results/{study}")
+    maker = MAKERS.get(study) or f"the page or script that owns {study!r} (cevit run PAGE -p scale paper)"
+    return f"make it from a clean commit at scale paper, by {maker}, and commit results/{study}"
 
 
 def _described(configuration: dict | None) -> str:

@@ -155,7 +155,7 @@ def run_notebook(notebook: str | os.PathLike, parameters: dict | None = None, *,
             try:
                 _execute(path, values, temporary, failed, timeout, start_timeout, stream)
             except BaseException:
-                if temporary.is_file():
+                if temporary.is_file() and temporary.stat().st_size:  # a full disk leaves an empty one
                     os.replace(temporary, failed)
                 raise
             os.replace(temporary, output)
