@@ -3,6 +3,8 @@
 Everything here is small (``p`` by ``p``) and NumPy float64; patients have already been summed away.
 """
 
+import functools
+
 import numpy as np
 
 #: Smallest eigenvalue that an estimator lets a matrix have while it iterates and when it returns.
@@ -62,31 +64,42 @@ def complete_objective(correlation: np.ndarray, second_moment: np.ndarray) -> fl
         factor = np.linalg.cholesky(correlation)
     except np.linalg.LinAlgError:
         return -np.inf
-    return -float(np.log(np.diag(factor)).sum()) - 0.5 * float(np.trace(np.linalg.solve(correlation, second_moment)))
+    return -float(np.log(factor.diagonal()).sum()) - 0.5 * float(np.linalg.solve(correlation, second_moment).trace())
 
 
-def _score_and_information(correlation: np.ndarray, second_moment: np.ndarray):
+@functools.cache
+def _index_grids(p: int) -> tuple[np.ndarray, ...]:
+    """Return rows ``i`` and columns ``j`` of the pairs ``a = (i, j)``, as columns (for ``a``) and rows (for ``b``)."""
+    i, j = off_diagonal(p)
+    return i[:, None], j[:, None], i[None, :], j[None, :]
+
+
+def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
     """Return gradient, negative Hessian and Fisher information of the objective in the off-diagonal entries."""
-    rows, columns = off_diagonal(len(correlation))
+    i, j, k, m = _index_grids(len(correlation))
     inverse = np.linalg.inv(correlation)
     sandwich = inverse @ second_moment @ inverse
-    gradient = (sandwich - inverse)[rows, columns]
+    gradient = (sandwich - inverse)[i[:, 0], j[:, 0]]
 
     def product(left, right):  # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
-        return 0.5 * (
-            right[np.ix_(columns, rows)] * left[np.ix_(rows, columns)]
-            + right[np.ix_(rows, columns)] * left[np.ix_(columns, rows)]
-            + right[np.ix_(columns, columns)] * left[np.ix_(rows, rows)]
-            + right[np.ix_(rows, rows)] * left[np.ix_(columns, columns)]
-        )
+        first, second = right[j, k] * left[i, m], right[j, m] * left[i, k]
+        return 0.5 * (first + second + right[i, m] * left[j, k] + right[i, k] * left[j, m])
 
-    information = product(inverse, inverse)
-    curvature = product(inverse, sandwich) + product(sandwich, inverse) - information
-    return gradient, 0.5 * (curvature + curvature.T), information
+    information, mixed = product(inverse, inverse), product(inverse, sandwich)
+    return gradient, mixed + mixed.T - information, information
+
+
+def _ascent_step(gradient: np.ndarray, curvature: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """Return Newton's step where the objective is concave, the step of Fisher scoring elsewhere."""
+    try:
+        np.linalg.cholesky(curvature - 1e-8 * np.trace(information) * np.eye(len(gradient)))
+    except np.linalg.LinAlgError:
+        return np.linalg.solve(information, gradient)
+    return np.linalg.solve(curvature, gradient)
 
 
 def maximise_over_correlations(
-    second_moment: np.ndarray, start: np.ndarray, tol: float = 1e-10, max_iter: int = 100
+    second_moment: np.ndarray, start: np.ndarray, tol: float = 1e-15, max_iter: int = 100
 ) -> np.ndarray:
     r"""Return the correlation matrix that maximises the M-step's objective: the constrained maximiser.
 
@@ -101,22 +114,25 @@ def maximise_over_correlations(
         Mean over patients of the expected outer products of the latent scores.
     start : (p, p) array
         A positive definite correlation matrix.
+    tol : float
+        Stop when the objective has no more to gain: the entries then are right to about the root of this.
     """
     current, value = start, complete_objective(start, second_moment)
     p = len(start)
-    rows, columns = off_diagonal(p)
-    for _ in range(max_iter):
-        gradient, curvature, information = _score_and_information(current, second_moment)
-        concave = np.linalg.eigvalsh(curvature)[0] > 1e-8 * np.trace(information)
-        step = np.linalg.solve(curvature if concave else information, gradient)
-        if np.max(np.abs(step), initial=0.0) < tol:
+    upper = off_diagonal(p)
+    for _ in range(max_iter if p > 1 else 0):
+        gradient, curvature, information = _score_and_curvature(current, second_moment)
+        step = _ascent_step(gradient, curvature, information)
+        if gradient @ step < tol:
             break
         for halving in range(40):
-            trial = from_off_diagonal(current[rows, columns] + step * 0.5**halving, p)
+            trial = from_off_diagonal(current[upper] + step * 0.5**halving, p)
             trial_value = complete_objective(trial, second_moment)
-            if trial_value > value and smallest_eigenvalue(trial) >= EIGENVALUE_FLOOR:
+            if trial_value > value:
                 break
         else:
+            break
+        if smallest_eigenvalue(trial) < EIGENVALUE_FLOOR:  # the maximum is at the edge: stop short of it
             break
         current, value = trial, trial_value
     return current

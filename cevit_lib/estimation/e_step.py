@@ -6,19 +6,22 @@ the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is no
 orthant by the labels: equation (11). Missing scores are normal given the rest, so they are integrated in closed form.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from cevit_lib.estimation.observed import Observed, Pattern
-from cevit_lib.normal import log_bivariate_normal_cdf, log_multivariate_normal_cdf
+from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_multivariate_normal_cdf
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 #: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does not grow.
 BLOCK = 8192
+#: The shared-node integral is used for correlations up to the first and probabilities down to the second number.
+MOST_SHARED, LEAST_SHARED = 0.925, 1e-7
 
 
 class Regression(NamedTuple):
@@ -65,13 +68,64 @@ def univariate_means(mean: np.ndarray, sd: np.ndarray, part: Pattern):
     return mean + part.sign * sd * inverse_mills(limit), limit
 
 
+@functools.cache
+def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return Gauss-Legendre nodes and weights on [0, 1]."""
+    node, weight = np.polynomial.legendre.leggauss(nodes)
+    return 0.5 * (node + 1.0), 0.5 * weight
+
+
+def quadrant(b: np.ndarray, r: float, flip: np.ndarray) -> tuple[np.ndarray, ...]:
+    r"""Return :math:`\log\Phi_2(b_1, b_2; \pm r)` and its derivatives in :math:`b_1, b_2` and the correlation.
+
+    All patients of a pattern share :math:`|r|`, hence the nodes of Plackett's integral over the correlation,
+    :math:`\Phi_2 = \Phi(b_1)\Phi(b_2) + \frac{1}{2\pi}\int_0^{\arcsin r} \exp\{-\frac{b_1^2 + b_2^2 - 2 b_1 b_2
+    \sin\theta}{2\cos^2\theta}\}\,d\theta`: one matrix product and one ``exp``, 1e-15 in absolute terms. Where that is
+    not enough (small probabilities, correlations beyond 0.925) ``cevit_lib.normal`` works in log space.
+
+    Parameters
+    ----------
+    b : (n, 2) array
+    r : float
+    flip : (n,) array of +-1
+        The correlation of row ``i`` is ``flip[i] * r``.
+    """
+    if abs(r) > MOST_SHARED:
+        return _quadrant_in_logs(b, r * flip)
+    node, weight = _gauss_legendre(12 if abs(r) < 0.75 else 24)
+    theta = np.arcsin(r) * node
+    ratio = np.sin(theta) / np.cos(theta) ** 2
+    squares, product = np.square(b).sum(axis=1), flip * b[:, 0] * b[:, 1]
+    exponent = np.stack([squares, product], axis=1) @ np.stack([-0.5 / np.cos(theta) ** 2, ratio])
+    side = ndtr(b)
+    p = side[:, 0] * side[:, 1] + flip * (np.exp(exponent) @ weight) * (np.arcsin(r) / (2.0 * np.pi))
+    small = p < LEAST_SHARED
+    p[small] = 1.0
+    across = np.sqrt(1.0 - r * r)
+    given = ndtr((b[:, ::-1] - (r * flip)[:, None] * b) / across)
+    slopes = np.exp(-0.5 * np.square(b)) * given / (np.sqrt(2.0 * np.pi) * p[:, None])
+    by_r = np.exp((product * r - 0.5 * squares) / across**2) / (2.0 * np.pi * across * p)
+    found = np.log(p), slopes[:, 0], slopes[:, 1], by_r
+    if small.any():
+        for array, values in zip(found, _quadrant_in_logs(b[small], r * flip[small]), strict=True):
+            array[small] = values
+    return found
+
+
+def _quadrant_in_logs(b: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, ...]:
+    x, y, r = (torch.from_numpy(np.ascontiguousarray(each)) for each in (b[:, 0], b[:, 1], r))
+    with torch.no_grad():
+        return tuple(each.numpy() for each in log_bivariate_normal_cdf_with_gradients(x, y, r))
+
+
 def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     r"""Return mean, summed second moment and log-probability of pairs of latents truncated by their labels.
 
     With :math:`w_j = s_j (z_j - \tilde\mu_j)/\tilde v_j^{1/2}` the event is :math:`w > -b` and has probability
-    :math:`\Phi_2(b; r)`. Derivatives of :math:`\log\Phi_2` give every moment (Tallis 1961; the second one by Plackett's
-    identity :math:`\partial\Phi_2/\partial r = \partial^2\Phi_2/\partial b_1\partial b_2`):
-    :math:`E w = R f` and :math:`E w w' = R + R H R`.
+    :math:`\Phi_2(b; r)`. The gradient :math:`f` of :math:`\log\Phi_2` and its derivative :math:`f_r` in the correlation
+    give every moment (Tallis 1961, with Plackett's :math:`\partial\Phi_2/\partial r = \partial^2\Phi_2/\partial b_1
+    \partial b_2`): :math:`E w = R f` and :math:`E w w' = R + R H R`, :math:`H_{12} = f_r`,
+    :math:`H_{jj} = -b_j f_j - r f_r`.
 
     Returns
     -------
@@ -83,15 +137,9 @@ def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     sd = np.sqrt(np.diag(covariance))
     b = part.sign * (mean - part.threshold) / sd
     flip = part.sign[:, 0] * part.sign[:, 1]
-    r = flip * (covariance[0, 1] / (sd[0] * sd[1]))
-    with torch.no_grad():
-        log_p = log_bivariate_normal_cdf(*map(torch.from_numpy, (b[:, 0].copy(), b[:, 1].copy(), r))).numpy()
-    across = np.sqrt(1.0 - r**2)
-    log_phi = -0.5 * b**2 - 0.5 * LOG_TWO_PI
-    given_first = (b[:, 1] - r * b[:, 0]) / across
-    f1 = np.exp(log_phi[:, 0] + log_ndtr(given_first) - log_p)
-    f2 = np.exp(log_phi[:, 1] + log_ndtr((b[:, 0] - r * b[:, 1]) / across) - log_p)
-    fr = np.exp(log_phi[:, 0] - 0.5 * given_first**2 - 0.5 * LOG_TWO_PI - log_p) / across
+    shared = covariance[0, 1] / (sd[0] * sd[1])
+    log_p, f1, f2, fr = quadrant(b, shared, flip)
+    r = shared * flip
     shift = np.stack([f1 + r * f2, r * f1 + f2], axis=1)
     h11, h22 = -b[:, 0] * f1 - r * fr, -b[:, 1] * f2 - r * fr
     w11 = 1.0 + h11 + 2 * r * fr + r**2 * h22
@@ -99,7 +147,7 @@ def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     w12 = r + r * (h11 + h22) + (1.0 + r**2) * fr
     centred = part.sign * sd * shift
     cross = mean.T @ centred
-    spread = np.array([[w11.sum(), (flip * w12).sum()], [(flip * w12).sum(), w22.sum()]]) * np.outer(sd, sd)
+    spread = np.array([[w11.sum(), flip @ w12], [flip @ w12, w22.sum()]]) * np.outer(sd, sd)
     return mean + centred, mean.T @ mean + cross + cross.T + spread, log_p
 
 

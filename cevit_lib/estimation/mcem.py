@@ -63,7 +63,7 @@ class MonteCarloEM(CopulaEstimator):
     remedy = "raise max_iter, burn_in or draws: the kept iterates still drift"
 
     def __init__(
-        self, draws=20, sweeps=2, max_iter=120, burn_in=60, m_step="constrained", tol=1e-3, rng=None, initial=None,
+        self, draws=10, sweeps=2, max_iter=200, burn_in=120, m_step="constrained", tol=1e-3, rng=None, initial=None,
         continuous=None,
     ):
         self.draws = draws
