@@ -7,14 +7,39 @@ speed alone has no refit.
 
 # study -> recipe version
 RECIPES: dict[str, int] = {
+    "formula-checks": 1,
+    "score-distortions": 1,
+    "posterior-samplers": 1,
+    "fmcem-singularity": 1,
+    "recalibration": 1,
+    "overfitting-linear": 1,
+    "overfitting-network": 1,
     "encoder-speed": 1,
     "embedding": 1,
+    "toy-example": 1,
+    "toy-unbiased": 1,
+    "toy-signal": 1,
+    "toy-readings": 1,
+    "linear-overfit": 1,
+    "estimation-speed": 1,
     "fit-grape": 1,
     "fit-synthetic": 1,
 }
 
 # study -> "module:function"; the function takes a record and returns a fresh one (see ``cevit_lib.verify``)
 REFITS: dict[str, str] = {
+    "formula-checks": "cevit_lib.studies.formula_checks:refit",
+    "score-distortions": "cevit_lib.studies.stronger_covariance:refit",
+    "posterior-samplers": "cevit_lib.studies.stronger_covariance:refit",
+    "fmcem-singularity": "cevit_lib.studies.stronger_covariance:refit",
+    "recalibration": "cevit_lib.studies.stronger_covariance:refit",
+    "overfitting-linear": "cevit_lib.studies.stronger_covariance:refit",
+    "overfitting-network": "cevit_lib.studies.stronger_covariance:refit",
+    "toy-example": "cevit_lib.studies.toy_example:refit",
+    "toy-unbiased": "cevit_lib.studies.toy_example:refit",
+    "toy-signal": "cevit_lib.studies.toy_example:refit",
+    "toy-readings": "cevit_lib.studies.toy_example:refit",
+    "linear-overfit": "cevit_lib.studies.overfit:refit",
     "fit-grape": "cevit_lib.fit:refit",
     "fit-synthetic": "cevit_lib.fit:refit",
 }
@@ -35,6 +60,7 @@ MAKERS: dict[str, str] = {
     "toy-unbiased": "python -m cevit_lib.studies.toy_example --study toy-unbiased",
     "toy-signal": "python -m cevit_lib.studies.toy_example --study toy-signal",
     "toy-readings": "python -m cevit_lib.studies.toy_example --study toy-readings",
+    "estimation-speed": "python -m benchmarks.estimation",
     "fit-grape": "cevit fit --data grape",
     "fit-synthetic": "cevit fit --data synthetic",
 }

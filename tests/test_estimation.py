@@ -202,16 +202,26 @@ def test_double_sigmoid_reading_shrinks_the_thresholds():
 
 
 @pytest.mark.parametrize("estimator", LIKELIHOOD_BASED, ids=repr)
-def test_missing_at_random_is_marginalised(estimator):
-    """Labels missing where the left residual is high: complete cases are biased, the marginal likelihood is not."""
+def test_labels_missing_at_random_are_marginalised(estimator):
+    """A label is missing where the left residual is large: complete cases mislead, the likelihood does not."""
     data = ToyExample(20_000, (0.5, 0.5, 0.5), rng=21).sample()
-    y, residual = data.y.copy(), data.y[:, 0] - data.outputs[:, 0]
-    y[residual > 0.3, 1] = np.nan
-    marginal = rho(estimator.fit(data.outputs, y))
-    assert np.all(np.abs(marginal - TRUTH) < 0.045)
+    y, residual = data.y.copy(), np.abs(data.y[:, 0] - data.outputs[:, 0])
+    y[residual > 1.0, 2] = np.nan
+    assert np.all(np.abs(rho(estimator.fit(data.outputs, y)) - TRUTH) < 0.05)
     complete = ~np.isnan(y).any(axis=1)
-    listwise = rho(estimator.fit(data.outputs[complete], y[complete]))
-    assert abs(listwise[0] - TRUTH[0]) > 0.1
+    assert abs(rho(estimator.fit(data.outputs[complete], y[complete]))[0] - TRUTH[0]) > 0.08
+
+
+def test_a_continuous_response_missing_at_random_needs_its_scale_fitted_too():
+    """The SD of the residuals that are left is too small; only the joint fit of sigma and Gamma mends it."""
+    data = ToyExample(20_000, (0.5, 0.5, 0.5), rng=22).sample()
+    y, residual = data.y.copy(), np.abs(data.y[:, 0] - data.outputs[:, 0])
+    y[residual > 1.0, 1] = np.nan
+    joint = MaximumLikelihood().fit(data.outputs, y)
+    assert np.all(np.abs(rho(joint) - TRUTH) < 0.04)
+    np.testing.assert_allclose(joint.parameters_.scale, 1.0, atol=0.03)
+    given_sd = MaximumLikelihood(fit_scale=False).fit(data.outputs, y)
+    assert given_sd.parameters_.scale[1] < 0.9 and abs(rho(given_sd)[0] - TRUTH[0]) > 0.05
 
 
 def test_patients_without_any_response_change_nothing():
@@ -248,7 +258,8 @@ def test_a_pair_never_seen_together_keeps_its_start_and_has_no_standard_error():
 @pytest.mark.parametrize("estimator", EVERY, ids=repr)
 def test_fewer_patients_than_responses_warns_and_stays_finite(estimator):
     outputs, y = toy(8, n=800)
-    with pytest.warns(UserWarning):
+    with pytest.warns(NearSingularWarning, match="3 patients cannot determine"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
         estimator.fit(outputs[:3], y[:3])
     assert_sound(estimator, 4)
 
@@ -339,11 +350,8 @@ def test_wrong_input_is_refused_with_its_place():
 # ---------------------------------------------------------------- the contract
 
 
-@pytest.mark.parametrize("name", estimation.__all__)
+@pytest.mark.parametrize("name", sorted(set(estimation.__all__) - {"StandardErrors"}))
 def test_constructors_store_their_arguments_and_do_nothing_else(name):
-    if name == "StandardErrors":
-        pytest.skip("a result, not an estimator") if False else None
-        return
     kind = getattr(estimation, name)
     estimator = kind()
     assert set(vars(estimator)) == set(estimator.get_params())

@@ -59,6 +59,13 @@ class CopulaEstimator:
         self.n_iter_, self.converged_ = 0, False
         scale, correlation = self._estimate(observed)
         self.history_ = {name: np.array(values) for name, values in self.history_.items()}
+        if observed.n < observed.p:
+            warnings.warn(
+                f"{type(self).__name__}: {observed.n} patients cannot determine the correlations of {observed.p} "
+                "responses; the estimate is finite but means little. Give at least as many patients as responses.",
+                NearSingularWarning,
+                stacklevel=2,
+            )
         self._finish(scale, correlation)
         return self
 

@@ -116,7 +116,9 @@ class ExactEM(ExpectationMaximization):
 
     Notes
     -----
-    ``history_["objective"]`` is the mean observed log-likelihood at the matrix each iteration started from.
+    ``history_["objective"]`` is the mean observed log-likelihood at the matrix each iteration started from. ``sigma``
+    is the SD of the residuals that were observed: right if continuous responses are missing completely at random. If
+    what is missing depends on what was seen, :class:`MaximumLikelihood` fits ``sigma`` too and stays right.
     """
 
     def __init__(self, m_step="constrained", max_iter=500, tol=1e-6, initial=None, continuous=None):

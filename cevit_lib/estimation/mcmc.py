@@ -122,7 +122,7 @@ class RankLikelihoodMCMC(CopulaEstimator):
 def _latent_arrays(observed: Observed, scale: np.ndarray):
     """Return starting scores (p, n) and, for the variables to be drawn, thresholds and signs (k, n)."""
     z = np.zeros((observed.p, observed.n))
-    threshold, sign = np.zeros_like(z), np.zeros_like(z)
+    threshold, sign = np.full_like(z, -np.inf), np.ones_like(z)  # a missing response is free
     drawn = np.zeros(observed.p, bool)
     start = 0
     for part in observed.patterns:
@@ -161,7 +161,7 @@ def gibbs_chain(observed: Observed, scale: np.ndarray, sweeps: int, rng: np.rand
             z[columns] = np.where(fixed, before, z[columns])
         covariance = inverse_wishart(prior + z @ z.T, p + 2 + n, rng)
         correlation = cov2cor(covariance)
-        current = covariance if feed_back == "covariance" else keep_positive_definite(correlation)
+        current = covariance if feed_back == "covariance" else correlation
         yield correlation, 1.0
 
 

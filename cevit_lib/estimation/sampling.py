@@ -48,7 +48,7 @@ def gibbs_sweep(
     columns : (k,) int array
         Variables to redraw, in this order.
     threshold, sign, uniform : (k, n) arrays
-        A score lies above its threshold where the sign is +1, below where it is -1, and is free where the sign is 0.
+        A score lies above its threshold where the sign is +1 and below it where it is -1; ``-inf`` with +1 is free.
     """
     for index, column in enumerate(columns):
         sd = precision[column, column] ** -0.5
@@ -56,12 +56,7 @@ def gibbs_sweep(
         weights[column] = 0.0
         mean = weights @ z
         side = sign[index]
-        b = side * (mean - threshold[index]) / sd
-        free = side == 0
-        if free.any():
-            b[free] = np.inf
-            side = np.where(free, 1.0, side)
-        z[column] = mean + side * sd * sample_above(b, uniform[index])
+        z[column] = mean + side * sd * sample_above(side * (mean - threshold[index]) / sd, uniform[index])
 
 
 def inverse_wishart(scale: np.ndarray, degrees: float, rng: np.random.Generator) -> np.ndarray:

@@ -56,8 +56,9 @@ class GaussianScoreCorrelation(CopulaEstimator):
             squares[here] += (z**2).sum(axis=0)[:, None]
         count = np.maximum(count, 1.0)
         covariance = products / count - sums * sums.T / count**2
-        variance = np.maximum(squares / count - (sums / count) ** 2, 0.0)
+        variance = squares / count - (sums / count) ** 2
+        variance = np.where(variance > 1e-12 * squares / count, variance, 0.0)  # rounding is not variance
         both = np.sqrt(variance * variance.T)
-        tiny = both <= 1e-12 * np.maximum(np.sqrt(squares * squares.T) / count, 1e-300)
+        covariance = np.where(both > 0, covariance / np.where(both > 0, both, 1.0), np.eye(p))
         self.n_iter_, self.converged_ = 1, True
-        return observed.residual_scale(), cov2cor(np.where(tiny, np.eye(p), covariance / np.where(tiny, 1.0, both)))
+        return observed.residual_scale(), cov2cor(covariance)
