@@ -1,0 +1,65 @@
+"""Paired comparisons: known effect sizes, names that cannot be mixed up, and a corrected test that keeps its level."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cevit_lib.comparison import cohen_d_av, cohen_d_z, compare_paired
+from cevit_lib.errors import ShapeError
+
+
+def test_both_cohens_d_by_hand():
+    a, b = np.array([1.0, 2.0, 3.0, 5.0]), np.array([0.0, 2.0, 1.0, 4.0])
+    # differences 1, 0, 2, 1: mean 1, variance 2/3
+    assert cohen_d_z(a, b) == pytest.approx(1 / np.sqrt(2 / 3))
+    pooled = np.sqrt((np.sum((a - a.mean()) ** 2) / 3 + np.sum((b - b.mean()) ** 2) / 3) / 2)
+    assert cohen_d_av(a, b) == pytest.approx(1 / pooled)
+
+
+def test_a_constant_gain_has_no_d_z_but_a_signed_d_av():
+    b = np.arange(10.0)
+    assert np.isnan(cohen_d_z(b + 0.5, b))
+    assert cohen_d_av(b + 0.5, b) == pytest.approx(0.5 / np.sqrt(110 / 12))
+    assert cohen_d_av(b - 0.5, b) < 0 < cohen_d_av(b + 0.5, b)
+
+
+def test_agrees_with_scipy_and_keeps_the_sign():
+    rng = np.random.default_rng(1)
+    b = rng.normal(size=20)
+    a = b - 0.3 + 0.2 * rng.normal(size=20)
+    found, wanted = compare_paired(a, b), stats.ttest_rel(a, b)
+    assert found.t == pytest.approx(wanted.statistic) and found.p == pytest.approx(wanted.pvalue)
+    interval = wanted.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.t == pytest.approx(found.d_z * np.sqrt(20))
+    assert found.d_z < 0 and found.difference < 0 and found.p_corrected > found.p
+
+
+def test_datasets_are_the_independent_unit():
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(6), 5)
+    a = rng.normal(size=6)[labels] + 0.01 * rng.normal(size=30)
+    found = compare_paired(a, np.zeros(30), datasets=labels)
+    means = [a[labels == k].mean() for k in range(6)]
+    assert found.p_datasets == pytest.approx(stats.ttest_1samp(means, 0).pvalue)
+    assert found.smallest_sign_p == 2 / 2**6 and found.datasets == 6
+    assert np.isnan(compare_paired(a[:5], np.zeros(5)).p_datasets)
+
+
+def test_corrected_test_keeps_its_level_where_the_plain_one_does_not():
+    # differences of k = 5 folds with the correlation that Nadeau and Bengio assume, test share / whole = 0.2
+    rng, k, share, repeats = np.random.default_rng(3), 5, 0.2, 4000
+    shared = rng.normal(size=(repeats, 1)) * np.sqrt(share)
+    differences = shared + rng.normal(size=(repeats, k)) * np.sqrt(1 - share)
+    t = differences.mean(1) / differences.std(1, ddof=1) * np.sqrt(k)
+    plain = np.mean(2 * stats.t.sf(np.abs(t), k - 1) < 0.05)
+    corrected = np.mean([compare_paired(d, np.zeros(k)).p_corrected < 0.05 for d in differences[:1500]])
+    assert plain > 0.10  # 4 standard errors of a share near 0.05 over 4000 are 0.014
+    assert abs(corrected - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1500)
+
+
+def test_refuses_arrays_that_do_not_match():
+    with pytest.raises(ShapeError, match=r"\(3,\)"):
+        compare_paired([1, 2, 3], [1, 2])
+    with pytest.raises(ShapeError, match="2 or more"):
+        compare_paired([1], [1])
