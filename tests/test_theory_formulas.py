@@ -1,0 +1,206 @@
+"""The restated theorems against brute-force integration, and the printed ones failing, so that nobody fixes them back.
+
+The four cells of Theorem 2.1 and the prediction cells are tested in ``test_copula*.py``; here are Corollary A.1 for
+p1 = 2, 3, 4, the lines of the proof, the Tallis lemma, the monotonicity lemma and the signs of Section 2.3.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.integrate import dblquad
+
+from cevit_lib import theory
+from cevit_lib.copula import CopulaParameters, class_probabilities
+
+RHO = 0.569
+
+
+def brute_force_box(lower, upper, mean, covariance, nodes=32):
+    """P(lower < u < upper) by a tensor Gauss-Legendre rule over the part of the box within 8 SD of the mean."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    grids, weights = [], []
+    for k, sd in enumerate(np.sqrt(np.diag(covariance))):
+        a, b = max(lower[k], mean[k] - 8 * sd), min(upper[k], mean[k] + 8 * sd)
+        if b <= a:
+            return 0.0
+        grids.append((a + b) / 2 + (b - a) / 2 * x - mean[k])
+        weights.append((b - a) / 2 * w)
+    points = np.stack(np.meshgrid(*grids, indexing="ij"), -1).reshape(-1, len(mean))
+    exponent = -0.5 * np.einsum("ni,ij,nj->n", points, np.linalg.inv(covariance), points)
+    density = np.exp(exponent) / np.sqrt(np.linalg.det(2 * np.pi * covariance))
+    for w in weights[::-1]:
+        density = density.reshape(-1, len(w)) @ w
+    return float(density[0])
+
+
+def cell_box(labels, thresholds):
+    labels = np.asarray(labels)
+    return np.where(labels == 1, thresholds, -np.inf), np.where(labels == 1, np.inf, thresholds)
+
+
+def configuration(p1, seed=0):
+    """A conditional distribution with sizeable correlations of both signs."""
+    rng = np.random.default_rng([p1, seed])
+    root = rng.standard_normal((p1, p1 + 3))
+    covariance = root @ root.T
+    sd = np.sqrt(np.diag(covariance)) / rng.uniform(0.7, 1.0, p1)
+    return rng.normal(0, 0.8, p1), rng.normal(0, 0.5, p1), covariance / np.outer(sd, sd)
+
+
+@pytest.mark.parametrize("p1", [2, 3, 4])
+def test_corollary_equals_brute_force_in_every_cell(p1):
+    thresholds, mean, covariance = configuration(p1)
+    cells = list(product((0, 1), repeat=p1))
+    for labels in cells if p1 < 4 else cells[::3]:
+        wanted = brute_force_box(*cell_box(labels, thresholds), mean, covariance, nodes=48 if p1 < 4 else 28)
+        for formula in (theory.cell_probability, theory.inclusion_exclusion_probability):
+            assert formula(labels, thresholds, mean, covariance) == pytest.approx(wanted, abs=3e-8), labels
+
+
+@pytest.mark.parametrize("p1", [2, 3, 4])
+@pytest.mark.parametrize("formula", [theory.printed_limits_probability, theory.printed_expansion_probability])
+def test_printed_corollary_is_no_probability(p1, formula):
+    """Both printed sums fall below zero in some cells; they are right only in the cell without a positive label."""
+    lowest, gaps = [], []
+    for seed in range(6):
+        thresholds, mean, covariance = configuration(p1, seed)
+        cells = list(product((0, 1), repeat=p1))[:: 1 if p1 < 4 else 5]
+        printed = np.array([formula(labels, thresholds, mean, covariance) for labels in cells])
+        right = np.array([theory.cell_probability(labels, thresholds, mean, covariance) for labels in cells])
+        assert printed[0] == pytest.approx(right[0], abs=1e-8)
+        lowest.append(printed.min())
+        gaps.append(np.abs(printed - right)[1:].max())
+    assert min(lowest) < -0.02
+    assert min(gaps) > 0.02
+
+
+def test_two_transcriptions_of_the_printed_corollary_agree():
+    gamma, scores = theory.TOY_CORRELATION, np.array([[0.0, 0.0, 0.4, -0.9]])
+    residual = np.array([0.7, -0.3])
+    y = np.concatenate([residual, [0, 0]])[None]
+    regression = np.linalg.solve(gamma[:2, :2], gamma[:2, 2:])
+    mean, covariance = residual @ regression, theory.conditional_covariance(gamma)
+    parameters = CopulaParameters(gamma, [1.0, 1.0])
+    outputs = theory.tensor(theory.outputs_from_scores(scores))
+    cells = class_probabilities(outputs, parameters, theory.tensor(y), formula="printed-corollary")[0]
+    for labels in product((0, 1), repeat=2):
+        here = theory.printed_limits_probability(labels, -scores[0, 2:], mean, covariance)
+        assert float(cells[labels]) == pytest.approx(here, abs=1e-10)
+
+
+def test_last_lines_of_all_four_cases_of_the_proof_fail():
+    logits = np.array([0.691, 1.643])
+    thresholds = -theory.scores_from_outputs(logits[None], 0)[0]
+    mean, covariance = np.array([0.3, -0.2]), theory.conditional_covariance(theory.TOY_CORRELATION)
+    for labels in product((0, 1), repeat=2):
+        wanted = brute_force_box(*cell_box(labels, thresholds), mean, covariance, 64)
+        printed = theory.printed_case(*labels, thresholds, logits, mean, covariance)
+        assert abs(printed - wanted) > 0.005, labels
+        assert theory.cell_probability(labels, thresholds, mean, covariance) == pytest.approx(wanted, abs=1e-10)
+
+
+@pytest.mark.parametrize("c1,c2,rho", [(0.5, -0.3, RHO), (-1.0, 1.5, 0.9), (1.0, 1.0, 0.2), (0.3, 0.8, -0.6)])
+def test_tallis_moments_equal_brute_force(c1, c2, rho):
+    def moment(f):
+        s = 1 - rho**2
+
+        def g(b, a):
+            return f(a, b) * np.exp(-(a * a - 2 * rho * a * b + b * b) / (2 * s)) / (2 * np.pi * np.sqrt(s))
+
+        return dblquad(g, c1, 9, c2, 9, epsabs=1e-11, epsrel=1e-10)[0]
+
+    alpha = moment(lambda a, b: 1.0)
+    m1, m2 = moment(lambda a, b: a) / alpha, moment(lambda a, b: b) / alpha
+    covariance = moment(lambda a, b: a * b) / alpha - m1 * m2
+    v1, v2 = moment(lambda a, b: a * a) / alpha - m1**2, moment(lambda a, b: b * b) / alpha - m2**2
+    assert theory.quadrant_covariance(c1, c2, rho) == pytest.approx(covariance, abs=1e-7)
+    assert np.allclose(theory.quadrant_variances(c1, c2, rho), [v1, v2], atol=1e-7)
+    assert np.allclose(theory.quadrant_means(c1, c2, rho), [m1, m2], atol=1e-7)
+    assert abs(theory.printed_quadrant_covariance(c1, c2, rho) - covariance) > 0.02  # the printed form fails
+
+
+def test_truncation_always_weakens_a_positive_correlation():
+    """The printed lemma says Corr > rho; the right one is 0 < Corr < rho in every quadrant, and L12 > 0."""
+    rng = np.random.default_rng(7)
+    c1, c2 = rng.uniform(-2.5, 2.5, (2, 5000))
+    rho = rng.uniform(0.02, 0.98, 5000)
+    kept = theory.quadrant_probability(c1, c2, rho) > 1e-5
+    correlation = theory.quadrant_correlation(c1, c2, rho)[kept]
+    assert ((correlation > 0) & (correlation < rho[kept])).all()
+    assert (theory.quadrant_derivatives(c1, c2, rho).l12[kept] > 0).all()
+    q = rng.normal(size=(500, 2))
+    for cell in theory.cell_moments(q[:, 0], q[:, 1], RHO).values():
+        assert ((cell["correlation"] > 0) & (cell["correlation"] < RHO))[cell["probability"] > 1e-5].all()
+
+
+def test_within_and_between_cells_add_up_to_rho():
+    """Law of total covariance over the label cells; the printed limit is only the part within."""
+    q = np.random.default_rng(3).normal(size=(4000, 2))
+    parts = theory.decompose_latent_correlation(q[:, 0], q[:, 1], RHO)
+    assert parts["total"] == pytest.approx(RHO, abs=1e-10)
+    assert parts["printed_limit"] < RHO - 0.15
+
+
+def test_gaussian_concordance_equals_monte_carlo_and_increases():
+    rng, n = np.random.default_rng(11), 400_000
+    mean, covariance = np.array([0.4, -0.7]), np.array([[1.0, -0.3], [-0.3, 1.5]])
+    q = rng.multivariate_normal(mean, covariance, n)
+    u = rng.multivariate_normal([0, 0], [[1, RHO], [RHO, 1]], n)
+    share = (((q + u) > 0).sum(1) != 1).mean()
+    assert theory.expected_concordance(mean, covariance, RHO) == pytest.approx(share, abs=4 * 0.5 / np.sqrt(n))
+    for rho in (-0.5, 0.0, RHO):
+        values = [theory.expected_concordance([0.4, -0.7], [[1, g], [g, 1]], rho) for g in np.linspace(-0.9, 0.9, 13)]
+        assert (np.diff(values) > 0).all()
+
+
+def test_concordance_may_fall_while_the_covariance_rises():
+    """Same margins, larger covariance, smaller concordance: the lemma needs more than "covariance"."""
+    support, margin = np.array([-3.0, -0.5, 0.5, 3.0]), np.full(4, 0.25)
+    low = theory.extreme_concordance(support, margin, 0.0, RHO, largest=True)
+    high = theory.extreme_concordance(support, margin, 1.0, RHO)
+    for plan in (low, high):
+        assert np.allclose(plan.weights.sum(0), margin) and np.allclose(plan.weights.sum(1), margin)
+        assert plan.weights.min() >= 0
+        table = theory.concordance_probability(support[:, None], support[None], RHO)
+        assert (plan.weights * table).sum() == pytest.approx(plan.concordance, abs=1e-12)
+    assert high.covariance - low.covariance == pytest.approx(1.0, abs=1e-9)
+    assert high.concordance < low.concordance - 0.05
+
+
+def test_printed_concordance_exceeds_one():
+    assert theory.printed_concordance_probability(1.5, 1.5, RHO) > 1.3
+    assert theory.concordance_probability(1.5, 1.5, RHO) == pytest.approx(
+        float(theory.bivariate_cdf(1.5, 1.5, RHO) + theory.bivariate_cdf(-1.5, -1.5, RHO)), abs=1e-14
+    )
+    assert abs(theory.bivariate_cdf(1, 1, 0.5) - theory.bivariate_cdf(-1, -1, 0.5)) > 0.6
+
+
+def test_printed_objective_has_no_maximum_and_the_right_one_does():
+    scatter = theory.TOY_CORRELATION
+    printed = [theory.printed_expected_log_likelihood(k * scatter, scatter) for k in (1, 10, 100, 1000)]
+    right = [theory.expected_log_likelihood(k * scatter, scatter) for k in (0.5, 1, 10, 100, 1000)]
+    assert (np.diff(printed) > 5).all()
+    assert np.argmax(right) == 1
+
+
+def test_trace_is_two_only_where_both_matrices_agree():
+    gamma = theory.TOY_CORRELATION
+    upper = gamma[np.triu_indices(4, 1)]
+    assert theory.trace_term(gamma, gamma) == pytest.approx(2.0, abs=1e-12)
+    for rho, least in ((0.8, 1.0), (0.9, 5.0)):
+        assert theory.trace_term(theory.correlation_from(*upper[:5], rho), gamma) > 2 + least
+    assert theory.trace_term(theory.correlation_from(*upper[:5], 0.3), gamma) < 1.9
+
+
+def test_truncated_variance_has_no_positive_lower_bound():
+    from scipy.stats import truncnorm
+
+    for q in (2.0, 0.0, -1.0, -5.0, -15.0):
+        assert theory.truncated_variance(q) == pytest.approx(truncnorm(-q, np.inf).var(), rel=1e-5)
+    assert theory.truncated_variance(-19.999) == pytest.approx(float(theory.truncated_variance(-20.001)), rel=1e-3)
+    assert theory.truncated_variance(-200.0) < 3e-5
+
+
+def test_printed_cross_entropy_prefers_the_wrong_label():
+    assert theory.printed_cross_entropy(0.9, 1) > theory.printed_cross_entropy(0.1, 1)
