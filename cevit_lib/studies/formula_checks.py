@@ -142,7 +142,8 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
     kept = probability > 1e-6  # the closed form divides by it
     c1, c2, r = c1[kept], c2[kept], r[kept]
     correlation = theory.quadrant_correlation(c1, c2, r)
-    discordant = -theory.quadrant_correlation(c1, -c2, -r)  # the cell (1, 0): the quadrant of (Z1, -Z2)
+    with np.errstate(divide="ignore", invalid="ignore"):  # some of these cells have no mass to divide by
+        discordant = -theory.quadrant_correlation(c1, -c2, -r)  # the cell (1, 0): the quadrant of (Z1, -Z2)
     printed = theory.printed_quadrant_covariance(c1, c2, r)
     table = {f"{t:g}": float(theory.quadrant_correlation(t, t, 0.569)) for t in (-3, -1, 0, 1, 3)}
     limits = {}
@@ -153,8 +154,8 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
         "triples": int(kept.sum()),
         "share_corr_above_rho": float((correlation > r).mean()),
         "share_corr_not_positive": float((correlation <= 0).mean()),
-        "share_discordant_below_rho": float((discordant < r)[np.isfinite(discordant)].mean()),
-        "share_cross_derivative_positive": float((theory.quadrant_derivatives(c1, c2, r).l12 > 0).mean()),
+        "share_discordant_below_rho": float((discordant < r)[theory.quadrant_probability(c1, -c2, -r) > 1e-6].mean()),
+        "share_cross_derivative_positive": float((theory.quadrant_derivatives(c1, c2, r).l12 > -1e-10).mean()),
         "printed_mean_error": float(np.abs(printed - theory.quadrant_covariance(c1, c2, r)).mean()),
         "equal_threshold_correlation": table,
         "limit": limits,
@@ -243,7 +244,7 @@ def check_gradient(c: dict, rng: np.random.Generator) -> dict:
         parameters = CopulaParameters(gamma, [1.0, 1.0])
         for name, labels in (("agree", (1.0, 1.0)), ("disagree", (0.0, 1.0))):
             outputs = theory.tensor([[0.0, 0.0, 0.8, 0.8 if name == "agree" else -0.8]]).requires_grad_(True)
-            loss = -log_density(outputs, theory.tensor([[0.0, 0.0, *labels]]), parameters).sum()
+            loss = -log_density(outputs, theory.tensor([[0.0, 0.0, *labels]]), parameters, validate=False).sum()
             found[name][f"{gap:g}"] = float(torch.autograd.grad(loss, outputs)[0].abs().max())
     return found
 
@@ -314,7 +315,7 @@ PARTS: dict[str, tuple[Callable, dict, dict]] = {
     "objective": (check_objective, {"rho34": [0.3, 0.569, 0.7, 0.8, 0.9], "factors": [1, 10, 100, 1000]}, {}),
     "residuals": (check_residuals, {"n": 200_000}, {"n": 5000}),
     "gradient": (check_gradient, {"gaps": [0.1, 0.01, 1e-3, 1e-4, 1e-6]}, {}),
-    "total-covariance": (check_total_covariance, {"range": [-0.95, 0.95]}, {}),
+    "total-covariance": (check_total_covariance, {"range": [0.0, 0.95]}, {}),
     "minima": (
         check_minima,
         {"scores": [0.0, 0.0, 1.0, -0.5], "assumed": [0.0, 0.2, 0.4, 0.569, 0.8, 0.95, 0.99],

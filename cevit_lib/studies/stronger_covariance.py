@@ -125,10 +125,8 @@ def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
 
 def held_out(outputs, y, correlation, scale) -> float:
     """Mean log-likelihood per patient of new patients under given copula parameters."""
-    # the loss refuses a matrix with an eigenvalue below 1e-3; a user would shrink it, as is done here
-    parameters = CopulaParameters(theory.tensor(correlation), theory.tensor(scale), validate=False).shrink(
-        minimum_eigenvalue=1e-3
-    )
+    # the loss refuses a near-singular matrix; a user would shrink it as its message says, and so is done here
+    parameters = CopulaParameters(theory.tensor(correlation), theory.tensor(scale), validate=False).shrink()
     return float(log_density(theory.tensor(outputs), theory.tensor(y), parameters).mean())
 
 
