@@ -62,6 +62,9 @@ if what == "fail":
 if what == "sleep":
     time.sleep(600)
 if what == "die":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open(target, "w") as file:
+        file.write(str(child.pid))
     os.kill(os.getpid(), signal.SIGKILL)
 if what == "exit":
     sys.exit(0)
@@ -98,6 +101,22 @@ def start(page: Path, output: Path, *options: str, **more) -> subprocess.Popen:
                             env={**os.environ, "PYTHONPATH": str(ROOT), "CEVIT_ROOT": str(ROOT)}, **more)
 
 
+def wait_for(condition, seconds: float = 120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 FAULTS = {"fine": ["-p", "what", "nothing"], "fail": ["-p", "what", "fail"], "die": ["-p", "what", "die"],
           "exit": ["-p", "what", "exit"], "sleep": ["-p", "what", "sleep", "--timeout", "6"]}
 
@@ -107,9 +126,10 @@ def ended(page, tmp_path_factory) -> dict:
     """All planted faults at once: five parallel runs must not get in each other's way either."""
     folder = tmp_path_factory.mktemp("out")
     (folder / "fail.ipynb").write_text("an earlier run")
-    good = ["-p", "rate", "1e-3", "-p", "seeds", "[3, 4]", "-p", "flag", "false"]
+    extra = {"fine": ["-p", "rate", "1e-3", "-p", "seeds", "[3, 4]", "-p", "flag", "false"],
+             "die": ["-p", "target", str(folder / "worker")]}
     runs = {name: start(page, folder / "deep" / f"{name}.ipynb" if name == "fine" else folder / f"{name}.ipynb",
-                        *options, *(good if name == "fine" else [])) for name, options in FAULTS.items()}
+                        *options, *extra.get(name, [])) for name, options in FAULTS.items()}
     return {name: (*run.communicate(timeout=300), run.returncode, folder) for name, run in runs.items()}
 
 
@@ -148,23 +168,9 @@ def test_planted_fault_is_named_and_the_notebook_kept(ended, name, words):
         assert (folder / "fail.ipynb").read_text() == "an earlier run"
     else:
         assert not (folder / f"{name}.ipynb").exists()
+    if name == "die":  # a kernel that is killed leaves its workers to us
+        wait_for(lambda: not is_running(int((folder / "worker").read_text())), seconds=5)
     assert not list(folder.glob(".*"))
-
-
-def wait_for(condition, seconds: float = 120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{process}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send to another process")
