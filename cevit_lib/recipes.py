@@ -47,7 +47,6 @@ REFITS: dict[str, str] = {
 # study -> what makes its records; where there is none, the message tells the reader to look for the page that owns it
 MAKERS: dict[str, str] = {
     "encoder-speed": "python -m benchmarks.encoder --device cuda",
-    "estimation-speed": "python -m benchmarks.estimation",
     "embedding": "python -m cevit_lib.studies.embedding --device cuda",
     "likelihood-speed": "python -m benchmarks.likelihood --record",
     "formula-checks": "python -m cevit_lib.studies.formula_checks --scale paper",
