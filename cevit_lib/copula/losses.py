@@ -1,4 +1,4 @@
-"""The two training losses of the paper: the copula loss, equation (12), and the empirical loss of the warm-up."""
+"""The two training losses of the paper: the copula loss, equation (11), and the empirical loss of the warm-up."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CopulaLoss(nn.Module):
 
 
 class EmpiricalLoss(nn.Module):
-    r"""The warm-up's loss :math:`\mathcal L_0`, equation (15): squared errors plus binary cross entropies.
+    r"""The warm-up's loss :math:`\mathcal L_0`, equation (14): squared errors plus binary cross entropies.
 
     The cross entropy is printed without its minus sign; here it is
     :math:`-\{y \log \mathcal S(\mu) + (1 - y) \log \mathcal S(-\mu)\}`, which training makes small.
