@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-SCALE  ?= stored
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: book test run clean distclean help
@@ -33,7 +32,7 @@ test: $(READY)
 run: $(READY)
 	@test -n "$(NB)" || { echo "name a notebook: make run NB=copula_loss SCALE=smoke" >&2; exit 2; }
 	@test -f notebooks/$(basename $(notdir $(NB))).md || { echo "no notebook notebooks/$(basename $(notdir $(NB))).md; there are: $(basename $(notdir $(wildcard notebooks/*.md)))" >&2; exit 2; }
-	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb -p scale $(SCALE) $(ARGS)
+	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb $(if $(SCALE),-p scale $(SCALE)) $(ARGS)
 
 clean:
 	rm -rf _build build book/executed .pytest_cache .ruff_cache

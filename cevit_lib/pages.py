@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cevit_lib.errors import NotebookError
+from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root, results_folder
 from cevit_lib.records.provenance import source_hash
 
@@ -115,7 +115,8 @@ def execute(sources: list[Path], folder: Path, scale: str, jobs: int = 2) -> dic
         begun = time.monotonic()
         target = folder / f"{source.stem}.ipynb"
         command = [sys.executable, "-m", "cevit_lib.cli", "run", str(source), "--output", str(target)]
-        command += ["-p", "scale", scale]
+        if _takes_scale(source):
+            command += ["-p", "scale", scale]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         fault = None
         if done.returncode:
@@ -126,6 +127,16 @@ def execute(sources: list[Path], folder: Path, scale: str, jobs: int = 2) -> dic
 
     with ThreadPoolExecutor(jobs) as pool:
         return dict(pool.map(run, sources))
+
+
+def _takes_scale(source: Path) -> bool:
+    """Whether a notebook has the parameter ``scale``; a page that only computes light things needs none."""
+    from cevit_lib.runner.convert import notebook_parameters, read_notebook
+
+    try:
+        return "scale" in notebook_parameters(read_notebook(source), source.name)
+    except (NotebookError, ParameterError):
+        return True  # the runner will say what is wrong with it
 
 
 def scan(path: Path) -> list[str]:

@@ -132,6 +132,7 @@ LAYERS: dict[str, set[str]] = {
     "training": CORE | {"normal", "copula", "estimation", "datasets", "encoder", "metrics"},
 }
 LAYERS["records"] = set(LAYERS)
+LAYERS["verdicts"] = set(LAYERS)
 LAYERS["figures"] = set(LAYERS) - {"figures"}
 LAYERS["pages"] = set(LAYERS) - {"pages"}
 LAYERS["runner"] = CORE | {"records"}
@@ -145,8 +146,8 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cevit_lib.")}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: write the module's full name instead of a relative import"
-            parts = (node.module or "").split(".")
+            package = path.relative_to(ROOT).parts[: -node.level] if node.level else ()  # a relative import
+            parts = [*package, *filter(None, (node.module or "").split("."))]
             if parts[0] == "cevit_lib":
                 found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
     return found - {"__version__"}
@@ -271,3 +272,11 @@ def test_the_readme_shows_pictures_that_exist_and_names_commands_that_do():
         assert (ROOT / name).is_file(), name
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"^make (\w+)", text, re.MULTILINE)) <= targets
+
+
+def test_the_spelling_is_right():
+    """Prose, code and comments; the bibliography (names), MathJax and generated files are not ours to spell."""
+    words = {".md", ".py", ".yml", ".cff", ".css", ".toml"}
+    checked = [str(path) for path in tracked() if path.suffix in words and "mathjax" not in path.parts]
+    done = subprocess.run([sys.executable, "-m", "codespell_lib", "-L", "ttest", *checked], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
