@@ -18,7 +18,11 @@ def pairs():
 @pytest.fixture
 def both_eyes():
     torch.manual_seed(1)
-    return OUCopulaCNN(pretrained=False, in_chans=1).eval()
+    model = OUCopulaCNN(pretrained=False, in_chans=1).eval()
+    for name, module in model.named_modules():
+        if name.endswith("bn2"):  # timm starts them at zero, which would hide the convolutions before them
+            nn.init.ones_(module.weight)
+    return model
 
 
 def perturb(model):

@@ -65,10 +65,6 @@ class ResidualAdapter(nn.Module):
         self.d1 = nn.Parameter(torch.zeros(domains, bottleneck))
         self.v2 = nn.Parameter(torch.zeros(domains, bottleneck, width))
         self.d2 = nn.Parameter(torch.zeros(domains, width))
-        own = torch.eye(domains).repeat_interleave(bottleneck, dim=1)
-        self.register_buffer(
-            "own", own, persistent=False
-        )  # (domains, domains * bottleneck): whose hidden unit is whose
 
     def forward(self, tokens: Tensor, alpha: Tensor) -> Tensor:
         """Return ``alpha_j A_j(tokens)``.
@@ -88,12 +84,15 @@ class ResidualAdapter(nn.Module):
         rows, t, width = tokens.shape
         if rows % self.domains:
             raise ShapeError(f"{rows} images are no multiple of {self.domains} domains; pass whole patients.")
-        # All domains' hidden units in one product, foreign ones set to zero: cheaper than sorting the tokens by domain.
-        hidden = torch.relu(nn.functional.linear(tokens, self.v1.flatten(0, 1), self.d1.flatten()))
-        gate = (alpha[:, None] * self.own)[:, None, :]  # (domains, 1, domains * bottleneck)
-        hidden = hidden.view(-1, self.domains, t, hidden.shape[-1]) * gate
-        out = hidden @ self.v2.flatten(0, 1) + (alpha[:, None] * self.d2)[:, None, :]
-        return out.view(rows, t, width)
+        z = tokens.reshape(-1, self.domains, t, width)
+        # Sums rather than matrix products: a compiler fuses them with the norm before and the addition behind, while a
+        # product with one column would read and write all tokens once more.
+        units = [
+            torch.relu((z * self.v1[:, None, k]).sum(-1, keepdim=True) + self.d1[:, None, None, k])
+            for k in range(self.bottleneck)
+        ]  # each (n, domains, t, 1)
+        out = sum((unit * self.v2[:, None, k] for k, unit in enumerate(units)), self.d2[:, None])
+        return (alpha[:, None, None] * out).reshape(rows, t, width)
 
 
 class AdaptedMLP(nn.Module):

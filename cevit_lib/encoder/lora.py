@@ -79,6 +79,8 @@ def add_lora(
         target_modules=FUSED if mode == "fused" else SEPARATE,
     )
     inject_adapter_in_model(config, backbone)
+    for layer in lora_layers(backbone).values():
+        layer.cast_input_dtype_enabled = False  # under autocast peft would copy every input to float32 and back
     for name, parameter in backbone.named_parameters():
         parameter.requires_grad_("lora_" in name)
 
