@@ -1,0 +1,174 @@
+"""Speed of the estimators: goals at n = 800, cost from n = 10^2 to 10^6, memory, ratios to the Gibbs sampler.
+
+    python -m benchmarks.estimation             writes results/estimation-speed/<id>.json and prints the table
+    python -m benchmarks.estimation --quick     a few seconds, prints only
+
+Every ratio compares numbers of one run, interleaved. Times are processor seconds of one thread (the minimum over
+repeats), so that other work on the machine disturbs them little.
+"""
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import torch
+
+from cevit_lib.datasets.toy import ToyExample, plug_in_outputs
+from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
+from cevit_lib.estimation import ExactEM, FastMCEM, MaximumLikelihood, RankLikelihoodMCMC
+
+STUDY = "estimation-speed"
+SEED = 4500
+BETA = (0.5, 0.5, 0.5)
+#: Goal -> largest value (milliseconds at n = 800; or a ratio, where "at least" says so).
+GOALS = {
+    "FastMCEM, an iteration": ("ms", 0.4),
+    "MaximumLikelihood": ("ms", 60.0),
+    "MaximumLikelihood, standard errors": ("ms", 100.0),
+    "ExactEM, cov2cor": ("ms", 120.0),
+    "ExactEM, constrained": ("ms", 350.0),
+    "FastMCEM, n = 10^6 / n = 10^4": ("ratio", 100.0),
+    "n = 10^6, peak MiB beyond the imports": ("MiB", 1024.0),
+    "Gibbs / FastMCEM": ("at least", 30.0),
+    "Gibbs / MaximumLikelihood": ("at least", 8.0),
+}
+
+
+def contenders() -> dict:
+    """Return the estimators that are timed at n = 800; the sampler last, because it takes longest."""
+    return {
+        "FastMCEM": FastMCEM(),
+        "MaximumLikelihood": MaximumLikelihood(),
+        "MaximumLikelihood, standard errors": MaximumLikelihood(standard_errors=True),
+        "ExactEM, cov2cor": ExactEM(m_step="cov2cor"),
+        "ExactEM, constrained": ExactEM(),
+        "Gibbs, 2,500 sweeps": RankLikelihoodMCMC(rng=SEED),
+    }
+
+
+def seconds_of(estimator, outputs, y) -> float:
+    """Return processor seconds of one fit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        warnings.simplefilter("ignore", NearSingularWarning)
+        start = time.process_time()
+        estimator.fit(outputs, y)
+        return time.process_time() - start
+
+
+def at_800(repeats: int) -> dict:
+    """Return for each contender the least seconds over repeats (of one data set) and its iterations."""
+    data = ToyExample(800, BETA, rng=SEED).sample()
+    outputs = plug_in_outputs(data)
+    best = {name: np.inf for name in contenders()}
+    iterations = {}
+    for _ in range(repeats):
+        for name, estimator in contenders().items():
+            best[name] = min(best[name], seconds_of(estimator, outputs, data.y))
+            iterations[name] = estimator.n_iter_
+    return {name: {"seconds": best[name], "iterations": iterations[name]} for name in best}
+
+
+def against_n(sizes, repeats: int) -> dict:
+    """Return columns of seconds and iterations against n; the Gibbs sampler stops at 10^4, where it takes seconds."""
+    columns = {"n": list(sizes)}
+    for label, make in {
+        "FastMCEM": FastMCEM,
+        "ExactEM": lambda: ExactEM(m_step="cov2cor"),
+        "MaximumLikelihood": MaximumLikelihood,
+        "Gibbs": lambda: RankLikelihoodMCMC(rng=SEED),
+    }.items():
+        times, iterations = [], []
+        for n in sizes:
+            if label == "Gibbs" and n > 10_000:
+                times.append(None)
+                iterations.append(None)
+                continue
+            data = ToyExample(n, BETA, rng=SEED).sample()
+            estimator = make()
+            many = repeats if n <= 100_000 and label != "Gibbs" else 1
+            times.append(min(seconds_of(estimator, data.outputs, data.y) for _ in range(many)))
+            iterations.append(estimator.n_iter_)
+        columns[f"{label}.seconds"], columns[f"{label}.iterations"] = times, iterations
+    return columns
+
+
+def peak_mib(n: int) -> float:
+    """Return the peak memory of a fresh process that draws n patients and fits FastMCEM, less that of its imports."""
+    code = f"import benchmarks.estimation as b; print(b.measure_memory({n}))"
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+
+
+def measure_memory(n: int) -> float:
+    """Fit FastMCEM to n patients in this process; return by how many MiB its peak memory rose."""
+    rng = np.random.default_rng(SEED)
+    outputs = rng.standard_normal((n, 4))
+    y = outputs + rng.standard_normal((n, 4))
+    y[:, 2:] = y[:, 2:] > 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    FastMCEM().fit(outputs, y)
+    inputs = (outputs.nbytes + y.nbytes) / 2**20
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 + inputs
+
+
+def verdicts(small: dict, large: dict, memory: dict) -> dict:
+    """Return goal -> (measured, goal, met)."""
+    milliseconds = {name: 1e3 * found["seconds"] for name, found in small.items()}
+    gibbs = small["Gibbs, 2,500 sweeps"]["seconds"]
+    at = dict(zip(large["n"], large["FastMCEM.seconds"], strict=True))
+    measured = {
+        "FastMCEM, an iteration": milliseconds["FastMCEM"] / small["FastMCEM"]["iterations"],
+        **{name: milliseconds[name] for name in milliseconds if name in GOALS},
+        "Gibbs / FastMCEM": gibbs / small["FastMCEM"]["seconds"],
+        "Gibbs / MaximumLikelihood": gibbs / small["MaximumLikelihood"]["seconds"],
+    }
+    if 10**6 in at:
+        measured["FastMCEM, n = 10^6 / n = 10^4"] = at[10**6] / at[10**4]
+        measured["n = 10^6, peak MiB beyond the imports"] = memory["mib"][-1]
+    return {
+        name: {"measured": value, "goal": GOALS[name][1], "kind": GOALS[name][0],
+               "met": bool(value >= GOALS[name][1] if GOALS[name][0] == "at least" else value <= GOALS[name][1])}
+        for name, value in measured.items()
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print, and write the record unless ``--quick``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    sizes = (100, 1_000) if options.quick else (100, 1_000, 10_000, 100_000, 1_000_000)
+    small = at_800(1 if options.quick else 7)
+    large = against_n(sizes, 1 if options.quick else 3)
+    memory_sizes = (10_000,) if options.quick else (10_000, 100_000, 1_000_000)
+    memory = {"n": list(memory_sizes), "mib": [peak_mib(n) for n in memory_sizes]}
+    found = verdicts(small, large, memory)
+    for name, line in found.items():
+        word = "met" if line["met"] else "MISSED"
+        print(f"{name:42s} {line['measured']:9.3g}  goal {line['kind']} {line['goal']:g}  {word}")
+    print(f"Gibbs, 2,500 sweeps, n = 800: {small['Gibbs, 2,500 sweeps']['seconds']:.3f} s; memory {memory}")
+    if not options.quick:
+        write(small, large, memory, found, time.perf_counter() - start)
+
+
+def write(small: dict, large: dict, memory: dict, found: dict, seconds: float) -> None:
+    """Write the record of this run."""
+    from cevit_lib.records import new_record, write_record
+
+    configuration = {"beta_latent": list(BETA), "n": 800, "sweeps": 2500, "machine": platform.machine(),
+                     "threads": 1, "clock": "process time, minimum over repeats"}  # fmt: skip
+    metrics = {"at 800": small, "goals": found}
+    columns = large | {"memory.n": memory["n"], "memory.mib": memory["mib"]}
+    record = new_record(STUDY, configuration, [SEED], metrics, columns=columns, device="cpu", seconds=seconds)
+    print(write_record(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What is sampled: truncated draws far in the tails, Monte Carlo EM, both Markov chains, and the toy data."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+from scipy.stats import invwishart, kstest
+
+from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, logistic_regression, plug_in_outputs, with_intercept
+from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
+from cevit_lib.estimation import ExactEM, MaximumLikelihood, MonteCarloEM, RankLikelihoodMCMC
+from cevit_lib.estimation.e_step import bivariate_moments
+from cevit_lib.estimation.mcem import posterior_draws
+from cevit_lib.estimation.mcmc import split_r_hat
+from cevit_lib.estimation.observed import Pattern
+from cevit_lib.estimation.sampling import inverse_wishart, open_uniform, sample_above
+
+UPPER = np.triu_indices(4, 1)
+
+
+def toy(seed=0, beta_latent=(0.5, 0.5, 0.5), n=800):
+    data = ToyExample(n, beta_latent, rng=seed).sample()
+    return plug_in_outputs(data), data.y
+
+
+def quiet(estimator, outputs, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        warnings.simplefilter("ignore", NearSingularWarning)
+        return estimator.fit(outputs, y)
+
+
+@pytest.mark.parametrize("b", [np.inf, 8.0, 0.0, -5.0, -29.9, -30.1, -40.0, -1000.0])
+def test_truncated_draws_have_the_right_law_however_far_out(b):
+    """The tail probability beyond each draw, relative to that of the limit, is uniform."""
+    rng = np.random.default_rng(3)
+    draws = sample_above(np.full(4000, b), open_uniform(rng, 4000))
+    assert np.all(draws >= -b) and np.all(np.isfinite(draws))
+    log_share = log_ndtr(-draws) - log_ndtr(b)
+    assert kstest(np.exp(log_share), "uniform").pvalue > 1e-4
+
+
+def test_uniform_draws_never_reach_zero_or_one():
+    class Extreme:
+        def random(self, shape):
+            return np.array([0.0, 1 - 2.0**-53])
+
+    u = open_uniform(Extreme(), 2)
+    assert np.all(np.isfinite(sample_above(np.array([-35.0, -35.0]), u))) and u[0] > 0
+
+
+@pytest.mark.parametrize("threshold", [(0.4, -0.3), (40.0, 40.0), (40.0, -40.0)])
+def test_posterior_draws_have_the_exact_moments(threshold):
+    n, covariance = 20_000, np.array([[0.9, 0.5], [0.5, 0.8]])
+    mean, sign = np.tile([0.2, -0.1], (n, 1)), np.tile([1.0, 1.0], (n, 1))
+    limit = np.tile(threshold, (n, 1))
+    draws = posterior_draws(mean, covariance, limit, sign, rng=5, sweeps=60)
+    assert np.all(draws > limit)
+    part = Pattern(np.arange(0), np.arange(2), np.arange(0), np.empty((1, 0)), limit[:1], sign[:1])
+    exact_mean, exact_second, _ = bivariate_moments(mean[:1], covariance, part)
+    error = draws.std(axis=0) / np.sqrt(n)
+    assert np.all(np.abs(draws.mean(axis=0) - exact_mean[0]) < 4 * error + 1e-9)
+    product = draws[:, 0] * draws[:, 1]
+    assert abs(product.mean() - exact_second[0, 1]) < 4 * product.std() / np.sqrt(n)
+
+
+def test_inverse_wishart_draws_have_the_right_mean_and_spread():
+    scale, degrees = np.array([[2.0, 0.7], [0.7, 1.0]]), 9.0
+    rng = np.random.default_rng(1)
+    draws = np.array([inverse_wishart(scale, degrees, rng) for _ in range(20_000)])
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert np.all(np.abs(draws.mean(axis=0) - scale / (degrees - 3)) < 4 * error)
+    reference = invwishart(degrees, scale).rvs(20_000, random_state=2)
+    np.testing.assert_allclose(draws.std(axis=0), reference.std(axis=0), rtol=0.15)
+
+
+def test_monte_carlo_em_finds_the_exact_em_within_its_own_error():
+    outputs, y = toy(1)
+    exact = ExactEM().fit(outputs, y).parameters_.correlation.numpy()
+    sampled = MonteCarloEM(rng=2).fit(outputs, y)
+    assert sampled.converged_ and sampled.n_iter_ == 200
+    error = sampled.monte_carlo_error_.numpy()
+    assert np.all(error[UPPER] < 0.01)
+    assert np.all(np.abs(sampled.parameters_.correlation.numpy() - exact)[UPPER] < 4.5 * error[UPPER] + 1e-3)
+    again = MonteCarloEM(rng=2).fit(outputs, y)
+    np.testing.assert_array_equal(sampled.parameters_.correlation, again.parameters_.correlation)
+
+
+def test_monte_carlo_em_that_still_drifts_says_so():
+    outputs, y = toy(1, (1.0, 1.0, 1.0))
+    with pytest.warns(NotConvergedWarning, match="drift"):
+        MonteCarloEM(draws=40, max_iter=24, burn_in=2, rng=0).fit(outputs, y)
+
+
+def test_proper_sampler_has_the_likelihoods_mode_and_spread():
+    """With 800 patients the posterior under a flat prior is close to normal round the maximum."""
+    outputs, y = toy(4)
+    likelihood = MaximumLikelihood(fit_scale=False, standard_errors=True).fit(outputs, y)
+    sampled = RankLikelihoodMCMC("proper", sweeps=2500, burn_in=500, thin=2, rng=3).fit(outputs, y)
+    errors = likelihood.standard_errors_.correlation.numpy()[UPPER]
+    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[UPPER]
+    assert np.all(np.abs(difference) < 0.6 * errors)
+    # sigma is held fixed, as in the standard errors' own information block: the spreads agree to sampling error
+    np.testing.assert_allclose(sampled.standard_deviation_.numpy()[UPPER][1:], errors[1:], rtol=0.25)
+    assert 0.1 < sampled.acceptance_ < 0.6
+
+
+def test_papers_sampler_is_near_the_maximum_where_the_margins_are_right():
+    outputs, y = toy(4)
+    likelihood = MaximumLikelihood(standard_errors=True).fit(outputs, y)
+    sampled = RankLikelihoodMCMC(sweeps=900, burn_in=300, thin=3, rng=3).fit(outputs, y)
+    errors = likelihood.standard_errors_.correlation.numpy()[UPPER]
+    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[UPPER]
+    assert np.all(np.abs(difference) < 1.2 * errors)
+    assert sampled.draws_.shape == (1, 200, 4, 4)
+
+
+def test_papers_sampler_breaks_under_scores_that_are_all_too_large_and_the_proper_one_does_not():
+    """Thresholds off by one: Var(z) is not 1, and an inverse-Wishart step with rescaling runs towards singularity."""
+    data = ToyExample(2000, (0.5, 0.5, 0.5), rng=7).sample()
+    outputs = data.outputs.copy()
+    outputs[:, 2:] = 2.5 * outputs[:, 2:]
+    likelihood = MaximumLikelihood(fit_scale=False).fit(outputs, data.y).parameters_.correlation
+    paper = quiet(RankLikelihoodMCMC(sweeps=600, burn_in=300, thin=3, rng=1), outputs, data.y)
+    proper = quiet(RankLikelihoodMCMC("proper", sweeps=900, burn_in=300, thin=3, rng=1), outputs, data.y)
+    assert abs(proper.parameters_.correlation[2, 3] - likelihood[2, 3]) < 0.08
+    assert paper.parameters_.correlation[2, 3] > likelihood[2, 3] + 0.1
+
+
+def test_diagnostics_come_from_arviz_and_the_flag_agrees_with_them():
+    outputs, y = toy(4, n=300)
+    sampled = RankLikelihoodMCMC(sweeps=400, burn_in=100, thin=2, chains=3, rng=3).fit(outputs, y)
+    found = sampled.diagnostics()
+    assert sampled.draws_.shape == (3, 150, 4, 4)
+    for name in ("ess_bulk", "ess_tail", "r_hat"):
+        assert found[name].shape == (6,) and np.all(np.isfinite(found[name]))
+    np.testing.assert_allclose(sampled.r_hat_.numpy()[UPPER], found["r_hat"], atol=0.05)
+    assert np.all(found["ess_bulk"] > 20)
+
+
+def test_split_r_hat_sees_chains_that_disagree_or_drift():
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 500, 2))
+    assert np.all(split_r_hat(good) < 1.02)
+    assert np.all(split_r_hat(good + np.arange(4)[:, None, None]) > 1.5)
+    assert np.all(split_r_hat(good + np.linspace(0, 4, 500)[None, :, None]) > 1.3)
+    assert np.all(split_r_hat(np.ones((2, 10, 1))) == 1.0)
+
+
+def test_same_seed_same_chain_and_a_generator_moves_on():
+    outputs, y = toy(4, n=100)
+    short = {"sweeps": 40, "burn_in": 10, "thin": 2}
+    one, two = (quiet(RankLikelihoodMCMC(rng=8, **short), outputs, y).draws_ for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    rng = np.random.default_rng(8)
+    three, four = (quiet(RankLikelihoodMCMC(rng=rng, **short), outputs, y).draws_ for _ in range(2))
+    np.testing.assert_array_equal(one, three)
+    assert not np.allclose(three, four)
+
+
+def test_too_few_sweeps_are_refused():
+    outputs, y = toy(4, n=50)
+    with pytest.raises(ValueError, match="at least 4 draws"):
+        RankLikelihoodMCMC(sweeps=100, burn_in=90, thin=10).fit(outputs, y)
+    with pytest.raises(ValueError, match="burn_in"):
+        MonteCarloEM(max_iter=20, burn_in=15).fit(outputs, y)
+
+
+# ---------------------------------------------------------------- the toy example's data
+
+
+@pytest.mark.parametrize("latent", ["logistic", "probit"])
+def test_toy_data_have_the_stated_margins_and_correlations(latent):
+    data = ToyExample(200_000, (0.5, 0.5, 0.5), latent=latent, rng=1).sample()
+    residual = data.y[:, :2] - data.outputs[:, :2]
+    assert np.corrcoef(residual.T)[0, 1] == pytest.approx(0.72, abs=0.005)
+    np.testing.assert_allclose(residual.std(axis=0), 1.0, atol=0.01)
+    probability = 1 / (1 + np.exp(-data.outputs[:, 2:]))
+    for low in (0.1, 0.3, 0.5, 0.7):  # calibrated in every band of predicted probability
+        band = (probability > low) & (probability < low + 0.1)
+        share = data.y[:, 2:][band].mean()
+        assert share == pytest.approx(probability[band].mean(), abs=4 * 0.5 / np.sqrt(band.sum()))
+    np.testing.assert_allclose(np.cov(data.covariates[:, 0].T), 0.75 ** np.abs(np.subtract.outer(range(3), range(3))),
+                               atol=0.02)  # fmt: skip
+    assert abs(np.corrcoef(data.covariates[:, 0, 0], data.covariates[:, 1, 0])[0, 1]) < 0.01
+    shared = ToyExample(50, shared_covariates=True, rng=1).sample().covariates
+    np.testing.assert_array_equal(shared[:, 0], shared[:, 1])
+
+
+def test_truth_is_recovered_from_toy_data_at_the_true_outputs():
+    data = ToyExample(60_000, (0.5, 0.5, 0.5), rng=9).sample()
+    fitted = MaximumLikelihood(standard_errors=True).fit(data.outputs, data.y)
+    off = (fitted.parameters_.correlation.numpy() - TOY_CORRELATION)[UPPER]
+    assert np.all(np.abs(off) < 4 * fitted.standard_errors_.correlation.numpy()[UPPER])
+
+
+def test_signal_and_latent_are_checked():
+    assert ToyExample(beta_latent=(1, 1, 1)).signal == pytest.approx(np.sqrt(3 + 2 * (0.75 + 0.75 + 0.75**2)))
+    with pytest.raises(ValueError, match="latent must be"):
+        ToyExample(latent="cauchy")
+
+
+def test_logistic_regression_solves_the_score_equations_and_survives_separation():
+    rng = np.random.default_rng(0)
+    design = with_intercept(rng.normal(size=(500, 3)))
+    y = (design @ [0.3, 1.0, -0.5, 0.2] + rng.logistic(size=500) > 0).astype(float)
+    coefficients = logistic_regression(design, y)
+    probability = 1 / (1 + np.exp(-design @ coefficients))
+    np.testing.assert_allclose(design.T @ (y - probability), 0.0, atol=1e-5)
+    separated = logistic_regression(design, (design[:, 1] > 0).astype(float))
+    assert np.all(np.isfinite(separated)) and separated[1] > 10
