@@ -63,10 +63,10 @@ def test_lora_gives_the_weights_that_the_formula_adds(images):
     # W = W0 + A B: put the sum into timm's own layers by hand
     model = build(adapters=False, normalise=False)
     plain = timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL).eval()
-    state = {k.replace(".base_layer", ""): v.clone() for k, v in model.backbone.state_dict().items() if "lora_" not in k}
-    lora = {k: v for k, v in model.backbone.state_dict().items() if "lora_A" in k}
-    for key, a in lora.items():
-        b = model.backbone.state_dict()[key.replace("lora_A", "lora_B")]
+    trained = model.backbone.state_dict()
+    state = {k.replace(".base_layer", ""): v.clone() for k, v in trained.items() if "lora_" not in k}
+    for key, a in ((k, v) for k, v in trained.items() if "lora_A" in k):
+        b = trained[key.replace("lora_A", "lora_B")]
         state[key.replace("lora_A.default.", "")] += b @ a
     plain.load_state_dict(state)
     with torch.inference_mode():
