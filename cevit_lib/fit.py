@@ -7,6 +7,7 @@ interrupted goes on where it stopped. Nothing heavy is imported before a command
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cevit_lib.datasets import PairedEyes
     from cevit_lib.training import FeasibleFit, Fit
 
-TINY = {"patch_size": 12, "embed_dim": 96, "depth": 4, "num_heads": 3}  # a Vision Transformer for a laptop's processor
+TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}  # a Vision Transformer for a laptop's processor
 ESTIMATORS = {
     "exact-em": "ExactEM",
     "fast-mcem": "FastMCEM",
@@ -28,9 +29,9 @@ ESTIMATORS = {
 }
 ARMS = ("warm-up", "empirical, same epochs", "copula")
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "grape": {"size": 96, "epochs": 30, "copula_epochs": 15, "learning_rate": 5e-4, "copula_learning_rate": 1e-4,
+    "grape": {"size": 48, "epochs": 40, "copula_epochs": 10, "learning_rate": 1e-3, "copula_learning_rate": 1e-4,
               "batch_size": 24, "estimate_on": "cross-fitted"},
-    "synthetic": {"size": 72, "epochs": 8, "copula_epochs": 4, "learning_rate": 1e-3, "copula_learning_rate": 1e-4,
+    "synthetic": {"window": 12, "epochs": 15, "copula_epochs": 6, "learning_rate": 2e-3, "copula_learning_rate": 3e-4,
                   "batch_size": 64, "estimate_on": "held-out"},
 }  # fmt: skip
 
@@ -89,7 +90,9 @@ def run_fit(options: argparse.Namespace) -> int:
             print(f"fold {fold} of {options.folds}: record {record['id']} exists, skipped", flush=True)
         else:
             try:
-                record, fitted = fit_fold(configuration, options.seed, data, options.scale, options.device)
+                record, fitted = fit_fold(
+                    configuration, options.seed, data, options.scale, options.device, options.weights
+                )
             except CevitError as error:
                 failures.append(fold)
                 print(f"fold {fold} of {options.folds} failed: {error}", file=sys.stderr, flush=True)
@@ -108,8 +111,7 @@ def run_predict(options: argparse.Namespace) -> int:
 
     fit = load_model(options.model, weights=options.weights)
     configuration = _data_configuration(options)
-    if options.size is None:
-        configuration["size"] = fit.model.preprocessing.size
+    configuration["window" if options.data == "synthetic" else "size"] = fit.model.preprocessing.size
     data = load_data(configuration)
     write_table(predict(fit, data, device=options.device).table(), options.table, f"model {options.model.name}")
     print(f"{len(data)} patients in {options.table} (not for clinical use)")
@@ -124,7 +126,7 @@ def load_data(configuration: dict[str, Any]) -> PairedEyes:
 
     if configuration["name"] == "synthetic":
         rng = np.random.default_rng(np.random.SeedSequence(configuration["data_seed"]))
-        return SyntheticPairs(configuration["n"], rng, configuration["process"])
+        return SyntheticPairs(configuration["n"], rng, configuration["process"], window=configuration["window"])
     return load_grape(
         configuration.get("folder"), configuration["images"], configuration["size"], mirror=configuration["mirror"]
     )
@@ -138,7 +140,7 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     from_file = options.weights is not None
     rank = options.lora_rank if options.lora_rank is not None else 8 if options.pretrained or from_file else 0
     encoder = {"backbone": options.backbone, "pretrained": options.pretrained, "adapters": options.adapters,
-               "lora_rank": rank, "weights": str(options.weights.resolve()) if from_file else None}  # fmt: skip
+               "lora_rank": rank, "weights": _file_hash(options.weights) if from_file else None}  # fmt: skip
     recipes = {
         "warm_up": {"epochs": chosen["epochs"], "learning_rate": chosen["learning_rate"]},
         "copula": {"epochs": chosen["copula_epochs"], "learning_rate": chosen["copula_learning_rate"]},
@@ -165,9 +167,17 @@ def facts_of(data: PairedEyes, configuration: dict[str, Any], seed: int) -> dict
 
 
 def fit_fold(
-    configuration: dict[str, Any], seed: int, data: PairedEyes, scale: str = "paper", device: str = "auto"
+    configuration: dict[str, Any],
+    seed: int,
+    data: PairedEyes,
+    scale: str = "paper",
+    device: str = "auto",
+    weights: str | Path | None = None,
 ) -> tuple[dict[str, Any], FeasibleFit]:
-    """Fit one fold with all its arms; return its record (not written) and the fit itself."""
+    """Fit one fold with all its arms; return its record (not written) and the fit itself.
+
+    ``weights`` names the file whose hash the configuration holds, where it holds one.
+    """
     from cevit_lib.metrics import evaluate
     from cevit_lib.records import new_record
     from cevit_lib.training import predict, streams
@@ -175,7 +185,7 @@ def fit_fold(
     start = time.perf_counter()
     split, randomness = _split(data, configuration, seed), streams(seed, configuration["fold"])
     training, test = data.subset(split.train), data.subset(split.test)
-    model = build_model(configuration, data, randomness.weights)
+    model = build_model(configuration, data, randomness.weights, weights)
     fitted = _fit(model, training, configuration, randomness.order, device)
     control = fitted.arm(None, ARMS[1], device=device)
     arms = dict(zip(ARMS, (fitted.warm_up, control, fitted.copula), strict=True))
@@ -199,20 +209,36 @@ def fit_fold(
 
 
 def refit(record: dict[str, Any]) -> dict[str, Any]:
-    """Fit the fold of a record again from its configuration and seed, for ``cevit verify``."""
+    """Fit the fold of a record again from its configuration and seed, for ``cevit verify``.
+
+    A record made with a file of weights needs that file, named by ``CEVIT_WEIGHTS``.
+    """
     configuration = record["configuration"]
     data = load_data({**configuration["data"], "folder": None})
-    return fit_fold(configuration, record["seeds"][0], data, record["scale"])[0]
+    weights = os.environ.get("CEVIT_WEIGHTS")
+    return fit_fold(configuration, record["seeds"][0], data, record["scale"], weights=weights)[0]
 
 
-def build_model(configuration: dict[str, Any], data: PairedEyes, rng: Any) -> Any:
-    """Return a fresh encoder for the images of ``data``."""
+def build_model(configuration: dict[str, Any], data: PairedEyes, rng: Any, weights: str | Path | None = None) -> Any:
+    """Return a fresh encoder for the images of ``data``.
+
+    Raises
+    ------
+    ParameterError
+        The configuration was made with another file of weights, or with one and none is given.
+    """
     from cevit_lib.encoder import BiChannelViT
 
     encoder = dict(configuration["encoder"])
+    if encoder["weights"] != (_file_hash(weights) if weights and encoder["weights"] else None):
+        raise ParameterError(
+            f"this fit stands on the weights file with sha256 {encoder['weights']}…; name it by --weights or CEVIT_WEIGHTS."
+        )
+    encoder["weights"] = weights if encoder["weights"] else None
     kwargs: dict[str, Any] = {}
     if encoder["backbone"] == "tiny":
         encoder["backbone"], kwargs = "vit_tiny_patch16_224", dict(TINY)
+        kwargs["patch_size"] = max(3, data.images.shape[-1] // 6)  # 36 patches an eye, 16 in the synthetic window
     kwargs |= {"img_size": data.images.shape[-1], "in_chans": data.images.shape[2]}
     return BiChannelViT(**encoder, domains=len(data.domains), rng=rng, normalise=data.name != "synthetic", **kwargs)
 
@@ -253,14 +279,16 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     add("--images", choices=("roi", "cfp"), default="roi", help="GRAPE: optic-nerve-head crops or whole photographs")
     add("--size", type=int, help="height and width of photographs in pixels")
     add("--mirror", action="store_true", help="flip left eyes onto right ones")
-    add("--n", type=int, default=1000, help="synthetic: number of patients")
+    add("--n", type=int, default=2000, help="synthetic: number of patients")
+    add("--window", type=int, help="synthetic: pixels kept of each side, 9 to 72 (the paper: 72; default 12)")
     add("--process", choices=("text", "code"), default="text", help="synthetic: the paper's text or its earlier code")
     add("--data-seed", type=int, default=0, help="synthetic: seed of the data")
 
 
 def _data_configuration(options: argparse.Namespace) -> dict[str, Any]:
     if options.data == "synthetic":
-        return {"name": "synthetic", "n": options.n, "process": options.process, "data_seed": options.data_seed}
+        return {"name": "synthetic", "n": options.n, "process": options.process, "data_seed": options.data_seed,
+                "window": options.window or DEFAULTS["synthetic"]["window"]}  # fmt: skip
     size = options.size if options.size is not None else DEFAULTS["grape"]["size"]
     return {"name": "grape", "images": options.images, "size": size, "mirror": options.mirror,
             "folder": options.data_folder}  # fmt: skip
@@ -284,6 +312,15 @@ def _fit(model: Any, training: PairedEyes, configuration: dict[str, Any], rng: A
         model, training, estimator=getattr(estimation, name)(), estimate_on=configuration["estimate_on"],
         warm_up=warm_up, copula=copula, preset=configuration["preset"], rng=rng, device=device,
     )  # fmt: skip
+
+
+def _file_hash(path: str | Path) -> str:
+    """Return what stands for a file of weights in a configuration: no path, which another machine does not have."""
+    import hashlib
+
+    if not Path(path).is_file():
+        raise ParameterError(f"--weights {path} is no file.")
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
 def _save(fitted: FeasibleFit, folder: Path | None, fold: int) -> None:
