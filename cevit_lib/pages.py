@@ -34,6 +34,7 @@ SMOKE_MARKS = ("SMOKE RUN", "smoke run: not a result")  # the badge's mark and t
 DIRTY_MARK = "DIRTY ·"  # the badge of records made with uncommitted code
 _SENTINEL = re.compile(r"^\s*(\w+\.)*finished\(\)\s*$", re.MULTILINE)
 _BADGE = re.compile(r"^(\w+\.)*(live_)?badge\(.*\)\s*\Z", re.MULTILINE)  # the cell's last line
+_LINK = re.compile(r"\]\((\.\./book/)?(\w+)\.md((?:#[\w-]+)?)\)")
 LARGEST_PAGE = 2_000_000  # bytes of an executed notebook: more is nearly always a progress bar or a photograph
 
 
@@ -191,13 +192,16 @@ def dress(path: Path, mark: str | None = None) -> None:
     """Make an executed notebook fit for the page, in place.
 
     The parameters and their check are folded; what papermill injected, the closing cell and the code of the line below
-    a figure are taken off the page. The paths and times that papermill wrote are removed, so that the file says nothing
-    of the machine. ``mark`` (see `stamp`) is kept so that an unchanged page is not run again.
+    a figure are taken off the page. Links between sources become links between pages. The paths and times that
+    papermill wrote are removed, so that the file says nothing of the machine. ``mark`` (see `stamp`) is kept so that an
+    unchanged page is not run again.
     """
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _LINK.sub(_link_on_the_page, cell.source)
         tags = set(cell.metadata.get("tags", []))
         code = cell.source if cell.cell_type == "code" else ""
         if "parameters" in tags or "check_parameters(" in code:
@@ -207,6 +211,9 @@ def dress(path: Path, mark: str | None = None) -> None:
         if "hide-input" in tags and _BADGE.search(code):
             tags = tags - {"hide-input"} | {"remove-input"}
         kept = {key: value for key, value in cell.metadata.items() if key not in ("papermill", "execution", "tags")}
+        prompt = "Parameters" if "parameters" in tags else "Check of the parameters" if "check_param" in code else None
+        if prompt:
+            kept["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt} | dict(kept.get("mystnb", {}))
         cell.metadata = nbformat.from_dict(kept | ({"tags": sorted(tags)} if tags else {}))
     kernel = notebook.metadata.get("kernelspec", {"name": "python3", "display_name": "Python 3", "language": "python"})
     language = notebook.metadata.get("language_info", {"name": "python"})
@@ -215,6 +222,16 @@ def dress(path: Path, mark: str | None = None) -> None:
     temporary = path.with_suffix(".dressed")
     temporary.write_text(text + "\n", encoding="utf-8")
     os.replace(temporary, path)
+
+
+def _link_on_the_page(found: re.Match) -> str:
+    """A link between sources, as it must read on the executed page: chapters lie beside it, prose one folder up."""
+    folder, name, rest = found.groups()
+    if not folder and (project_root() / "notebooks" / f"{name}.md").is_file():
+        return f"]({name}.ipynb{rest})"
+    if (project_root() / "book" / f"{name}.md").is_file():
+        return f"](../{name}.md{rest})"
+    return found.group()  # the build will name it
 
 
 def kept(path: Path, mark: str) -> bool:

@@ -141,6 +141,20 @@ def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     assert not pages.kept(path, "another") and not pages.kept(tmp_path / "none.ipynb", "stamp")
 
 
+def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch):
+    monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))
+    for name in ("notebooks/other.md", "book/notation.md"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("x")
+    text = "[a](other.md) [b](other.md#x) [c](notation.md) [d](../book/notation.md) [e](lost.md) [f](https://x.org/other.md)"
+    path = tmp_path / "page.ipynb"
+    nbformat.write(notebook(nbformat.v4.new_markdown_cell(text)), path)
+    pages.dress(path)
+    assert nbformat.read(path, 4).cells[0].source == (
+        "[a](other.ipynb) [b](other.ipynb#x) [c](../notation.md) [d](../notation.md) [e](lost.md) "
+        "[f](https://x.org/other.md)")  # fmt: skip
+
+
 def test_the_stamp_moves_with_source_library_and_records(tmp_path, monkeypatch):
     source, results = tmp_path / "a.md", tmp_path / "results"
     results.mkdir()
