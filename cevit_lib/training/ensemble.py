@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition, log_density
-from cevit_lib.copula.conditional import Conditional, Tables
+from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition
 from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
@@ -89,9 +89,17 @@ class Ensemble:
         Where the stacked weights lie.
     compiled : bool
         Compile the batched forward pass (worth its minute on an accelerator, not on a CPU).
+    like : Ensemble, optional
+        One of the same architecture, whose compiled program is used.
     """
 
-    def __init__(self, models: Sequence[nn.Module], device: torch.device | str = "cpu", compiled: bool = False) -> None:
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        device: torch.device | str = "cpu",
+        compiled: bool = False,
+        like: "Ensemble | None" = None,
+    ) -> None:
         self.device, self.compiled, self.size = torch.device(device), compiled, len(models)
         parameters, buffers = stack_module_state(list(models))
         self.parameters = {
@@ -99,13 +107,14 @@ class Ensemble:
             for name, value in parameters.items()
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
-        self.base = copy.deepcopy(models[0]).to("meta")
-        _prepare(self.base)
-        self._forward = self._build()
+        self._forward = like._forward if like is not None and compiled else self._build(models[0])
 
-    def _build(self):
+    def _build(self, model: nn.Module):
+        base = copy.deepcopy(model).to("meta")
+        _prepare(base)
+
         def one(parameters, buffers, images):
-            return functional_call(self.base, (parameters, buffers), (images,))
+            return functional_call(base, (parameters, buffers), (images,))
 
         def every(parameters, buffers, images):
             return vmap(one)(parameters, buffers, images)
@@ -158,7 +167,7 @@ def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 class EnsembleCopulaLoss:
-    """The mean copula loss of every member, each under parameters of its own.
+    """The mean copula loss of every member, each under fixed parameters of its own (Theorem 2.1, two binary responses).
 
     Parameters
     ----------
@@ -166,23 +175,32 @@ class EnsembleCopulaLoss:
         One for each member, in its units of training.
     device : torch.device
         Where the outputs will be.
+
+    Raises
+    ------
+    ParameterError
+        There are not two binary responses.
     """
 
     def __init__(self, parameters: Sequence[CopulaParameters], device: torch.device) -> None:
-        self.first = parameters[0]
-        constants = [condition(one.detach()) for one in parameters]
-        stacked = [torch.cat(parts) for parts in zip(*(c[:-1] for c in constants), strict=True)]
-        scales = torch.stack([c.inverse_scale for c in constants])  # (members, p0)
-        self.constants = [part.float().to(device) for part in (*stacked, scales)]
+        if any(one.p1 != 2 for one in parameters):
+            raise ParameterError(f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}.")
+        parts = [condition(one.detach()) for one in parameters]
+        stack = {name: torch.cat([getattr(part, name) for part in parts]).float().to(device)
+                 for name in ("precision", "loading", "inverse_sd", "correlation", "constant")}  # fmt: skip
+        self.precision, self.loading = stack["precision"], stack["loading"]  # (members, p0, p0), (members, 2, p0)
+        self.inverse_sd, self.correlation = stack["inverse_sd"][:, None], stack["correlation"][:, 0, 1, None]
+        self.constant = stack["constant"]  # (members,)
+        self.inverse_scale = torch.stack([part.inverse_scale for part in parts])[:, None].float().to(device)
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return ``(members,)`` losses of outputs and complete responses ``(members, b, p)``."""
-        members, b, _ = outputs.shape
-        rows = Conditional(*(part.repeat_interleave(b, 0) for part in self.constants))
-        values = log_density(
-            outputs.flatten(0, 1), y.flatten(0, 1), self.first, validate=False, missing=False, tables=Tables(rows, None)
-        )
-        return -values.view(members, b).mean(1)
+        residual = (y[..., :-2] - outputs[..., :-2]) * self.inverse_scale
+        sign = 2 * y[..., -2:] - 1
+        upper = sign * (residual @ self.loading.mT + normal_score(outputs[..., -2:]) * self.inverse_sd)
+        cell = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], sign.prod(-1) * self.correlation)
+        quadratic = (residual @ self.precision * residual).sum(-1)
+        return (0.5 * quadratic - cell).mean(1) - self.constant
 
 
 def train_ensemble(

@@ -1,0 +1,487 @@
+"""The simulation study of Section 5: one warm-up and its arms for every fold of every synthetic data set.
+
+    python -m cevit_lib.studies.simulation                 the paper's grid, records in results/simulation
+    python -m cevit_lib.studies.simulation --study tuning  choice of the hyper-parameters, before any arm is compared
+
+A fit is a warm-up with all its arms, and one record. Fits of one shape are trained side by side in one program
+(``cevit_lib.training.ensemble``); a fit's numbers do not depend on its neighbours, and fits with a record are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+
+from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters, bayes_classifier, log_density
+from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
+from cevit_lib.encoder import BiChannelViT
+from cevit_lib.estimation import FastMCEM, MaximumLikelihood
+from cevit_lib.metrics import evaluate
+from cevit_lib.records import find_record, new_record, write_record
+from cevit_lib.training import Recipe, Standardisation, find_device, streams
+from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
+from cevit_lib.training.loop import autocast
+
+SHRINK_TO = 0.05
+WORTH_COMPILING = 20  # fits side by side; fewer are done before a compiler is
+ESTIMATES = ("true", "held-out", "in-sample", "fmcem")
+"""Copula parameters by where they come from: the truth, exact likelihood on held-out or training outputs, fMCEM."""
+
+PAPER = {
+    "n": 10_000, "data_seed": 0, "dataset": 0, "process": "text", "strength": 1.0, "folds": 5, "fold": 1,
+    "held_out_share": 0.1, "adapters": False,
+    "encoder": {"patch_size": 12, "embed_dim": 192, "depth": 6, "num_heads": 3},
+    "warm_up": {"epochs": 8, "learning_rate": 7e-4, "batch_size": 144, "weight_decay": 0.05},
+    "further": {"epochs": 10, "learning_rate": 1e-4, "batch_size": 144, "weight_decay": 0.05},
+    "arms": ["empirical", "independence", "fmcem", "in-sample", "held-out", "true"],
+    "from_scratch": [],
+}  # fmt: skip
+SMOKE = PAPER | {
+    "n": 300, "folds": 2, "encoder": {"patch_size": 12, "embed_dim": 24, "depth": 2, "num_heads": 2}, "window": 36,
+    "warm_up": PAPER["warm_up"] | {"epochs": 2, "batch_size": 45},
+    "further": PAPER["further"] | {"epochs": 1, "batch_size": 45},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Patients:
+    """Rows of one fit in the common tensor of images, by their part."""
+
+    train: np.ndarray
+    held_out: np.ndarray
+    test: np.ndarray
+
+
+def grid(study: str = "simulation", scale: str = "paper") -> list[tuple[dict[str, Any], int]]:
+    """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``STUDIES``."""
+    base = PAPER if scale == "paper" else SMOKE
+    settings = STUDIES[study](base, scale)
+    return [(base | setting, 0) for setting in settings]
+
+
+def _crossed(datasets: int, folds: int, **changes: Any) -> list[dict[str, Any]]:
+    return [{"dataset": d, "fold": f + 1, **changes} for d in range(datasets) for f in range(folds)]
+
+
+def _main(base: dict, scale: str) -> list[dict]:
+    return _crossed(10, 5) if scale == "paper" else _crossed(1, 2)
+
+
+def _adapters(base: dict, scale: str) -> list[dict]:
+    return [s | {"adapters": True, "arms": ["empirical", "held-out"]} for s in _main(base, scale)]
+
+
+def _from_scratch(base: dict, scale: str) -> list[dict]:
+    return [s | {"arms": [], "from_scratch": ["independence at the true scale", "true"]} for s in _main(base, scale)]
+
+
+def _tuning(base: dict, scale: str) -> list[dict]:
+    """Warm-ups alone, on a data set that the study does not use (number 100): 5 folds of each candidate."""
+    rates, epochs = ((3.5e-4, 7e-4, 1.4e-3), (4, 8, 16)) if scale == "paper" else ((7e-4,), (1, 2))
+    return [
+        {"dataset": 100, "fold": f + 1, "arms": [], "warm_up": base["warm_up"] | {"learning_rate": r, "epochs": e}}
+        for r in rates for e in epochs for f in range(base["folds"])
+    ]  # fmt: skip
+
+
+def _size(base: dict, scale: str) -> list[dict]:
+    sizes = (500, 1000, 2000, 5000) if scale == "paper" else (200,)
+    return [
+        {"dataset": 200 + d, "fold": f + 1, "n": n, "arms": ["empirical", "independence", "held-out", "true"]}
+        for n in sizes for d in range(5 if scale == "paper" else 1) for f in range(2)
+    ]  # fmt: skip
+
+
+def _strength(base: dict, scale: str) -> list[dict]:
+    strengths = (0.0, 0.25, 0.5, 0.75, 1.25) if scale == "paper" else (0.0,)  # 50 fits: one program
+    return [
+        {"dataset": 300 + d, "fold": f + 1, "strength": s, "arms": ["empirical", "independence", "held-out", "true"]}
+        for s in strengths for d in range(5 if scale == "paper" else 1) for f in range(2)
+    ]  # fmt: skip
+
+
+def _overfitting(base: dict, scale: str) -> list[dict]:
+    epochs = (4, 16, 32) if scale == "paper" else (1,)
+    return [
+        {"dataset": 400 + d, "fold": f + 1, "warm_up": base["warm_up"] | {"epochs": e},
+         "arms": ["empirical", "fmcem", "in-sample", "held-out", "true"]}
+        for e in epochs for d in range(5 if scale == "paper" else 1) for f in range(2)
+    ]  # fmt: skip
+
+
+STUDIES: dict[str, Callable[[dict, str], list[dict]]] = {
+    "simulation": _main,
+    "simulation-adapters": _adapters,
+    "simulation-from-scratch": _from_scratch,
+    "simulation-tuning": _tuning,
+    "simulation-size": _size,
+    "simulation-strength": _strength,
+    "simulation-overfitting": _overfitting,
+}
+
+
+def run_study(
+    study: str, scale: str = "paper", *, device: str | None = None, at_once: int = 50, folder: Any = None,
+    report: Callable = print, only: Iterable[int] | None = None,
+) -> list[dict]:
+    """Fit what has no record yet, fits of one shape at once, and return the records of the whole study.
+
+    Parameters
+    ----------
+    study : str
+        Key of ``STUDIES``.
+    scale : {"paper", "smoke"}
+    device : str, optional
+        ``cuda``, ``cpu``; default the accelerator that is there.
+    at_once : int
+        Most fits trained side by side; 50 of the paper's need about 30 GiB of accelerator memory.
+    folder : path, optional
+        Where records go (default: ``results``).
+    report : callable
+        Told in one line what was done.
+    only : iterable of int, optional
+        Numbers of the fits to make, counted from 0; for a job of its own on each device.
+    """
+    wanted = grid(study, scale)
+    wanted = wanted if only is None else [wanted[k] for k in only]
+    records = {k: find_record(study, c, [seed], scale, folder=folder) for k, (c, seed) in enumerate(wanted)}
+    missing = [k for k, record in records.items() if record is None]
+    report(f"{study}: {len(wanted) - len(missing)} of {len(wanted)} fits have a record")
+    for shape in {_shape(wanted[k][0]) for k in missing}:
+        alike = [k for k in missing if _shape(wanted[k][0]) == shape]
+        for start in range(0, len(alike), at_once):
+            part = alike[start : start + at_once]
+            begun = time.perf_counter()
+            for k, record in zip(part, fit_together(study, [wanted[k] for k in part], scale, device), strict=True):
+                write_record(record, folder)
+                records[k] = record
+            report(f"{study}: {len(part)} fits in {time.perf_counter() - begun:.0f} s", flush=True)
+    return [records[k] for k in sorted(records)]
+
+
+def _shape(configuration: dict) -> str:
+    """Fits with one shape can share a program: everything but data set, fold and dependence is alike."""
+    return repr({key: value for key, value in configuration.items() if key not in ("dataset", "fold", "strength")})
+
+
+def refit(record: dict) -> dict:
+    """Fit one record again, alone, for ``cevit verify``."""
+    fit = (record["configuration"], record["seeds"][0])
+    return fit_together(record["study"], [fit], record["scale"], None)[0]
+
+
+def true_correlation(strength: float) -> np.ndarray:
+    """Return the printed Gamma with its correlations multiplied; 0 is independence."""
+    from cevit_lib.datasets.synthetic import TEXT_CORRELATION
+
+    printed = np.array(TEXT_CORRELATION)
+    return np.eye(4) + strength * (printed - np.eye(4))
+
+
+def draw(configuration: dict, seed: int) -> SyntheticPairs:
+    """Return the data set of a fit: the same for all folds, and for all studies that name its number."""
+    rng = streams(configuration["data_seed"], configuration["dataset"]).data
+    return SyntheticPairs(
+        configuration["n"], rng, configuration["process"], correlation=true_correlation(configuration["strength"]),
+        window=configuration.get("window"),
+    )  # fmt: skip
+
+
+def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: str | None) -> list[dict]:
+    """Train fits of one shape side by side and return their records (not written)."""
+    begun, where = time.perf_counter(), find_device(device)
+    if where.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # predictions in TF32; training is in bf16, the loss in float32
+    data, patients, members = _assemble(fits, where)
+    first = fits[0][0]
+    clock, warm = _Clock(where), Recipe(**first["warm_up"])
+    ensemble = _ensemble(fits, where)
+    initial = ensemble.copy() if first["from_scratch"] else None
+    clock.mark("networks")
+    _compile(ensemble, members, warm)
+    clock.mark("compiling")
+    trackers = {"warm-up": _Tracker(members, patients, data, None, warm.batch_size)}
+    trace = _train(ensemble, members, None, warm, _orders(fits, "warm-up"), "warm-up", trackers["warm-up"])
+    clock.mark("warm-up")
+    outputs = {part: ensemble.outputs(members, _rows(patients, part), warm.batch_size)
+               for part in ("train", "held_out")}  # fmt: skip
+    estimates = _estimates(data, patients, outputs, first)
+    clock.mark("estimation")
+    plan = [(arm, ensemble, Recipe(**first["further"])) for arm in first["arms"]]
+    plan += [(f"{arm}, from scratch", initial, warm) for arm in first["from_scratch"]]
+    for name, start, recipe in plan:
+        chosen = _parameters(name.split(",")[0], estimates)
+        twin = start.copy()
+        trackers[name] = _Tracker(members, patients, data, chosen, recipe.batch_size)
+        further = _train(twin, members, chosen, recipe, _orders(fits, name), name, trackers[name])
+        trace = [own + more for own, more in zip(trace, further, strict=True)]
+        clock.mark(name)
+    total = time.perf_counter() - begun
+    return [
+        _record(study, fits[k], scale, data[k], patients[k], {n: t.result(k) for n, t in trackers.items()},
+                {n: e[k] for n, e in estimates.items()}, trace[k], clock, total, len(fits), where)
+        for k in range(len(fits))
+    ]  # fmt: skip
+
+
+def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> None:
+    """Run every program once, so that the time to compile them is not counted as training."""
+    if not ensemble.compiled:
+        return
+    steps = -(-members.rows.shape[1] // recipe.batch_size)
+    rows = np.array_split(members.rows, steps, 1)[0]
+    with autocast(ensemble.device, recipe.precision):
+        outputs = ensemble(members.images[torch.as_tensor(rows, device=ensemble.device)].float())
+    outputs.float().sum().backward()
+    for value in ensemble.parameters.values():
+        value.grad = None
+    ensemble.outputs(members, rows, recipe.batch_size)
+
+
+def _orders(fits, name: str) -> list[np.random.Generator]:
+    """Arms after one warm-up see the patients in one order; a fit from scratch sees them as the warm-up did."""
+    key = () if name == "warm-up" or "from scratch" in name else (1,)
+    return [streams(seed, c["dataset"], c["fold"], *key).order for c, seed in fits]
+
+
+class _Clock:
+    """Seconds of each stage, the device's queue emptied before every reading."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.times, self.last = device, {}, time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        self.times[stage], self.last = now - self.last, now
+
+
+def _assemble(fits, device):
+    """Return data sets, rows and ``Members`` of the fits; the images of a data set are there once."""
+    unique = {(c["dataset"], c["strength"]): None for c, _ in fits}
+    start, tensors, offset = {}, [], 0
+    for c, seed in fits:
+        key = (c["dataset"], c["strength"])
+        if unique[key] is None:
+            unique[key] = draw(c, seed)
+            start[key], offset = offset, offset + len(unique[key])
+            tensors.append(unique[key])
+    half = torch.bfloat16 if device.type == "cuda" else torch.float32  # the network reads bf16 there in any case
+    images = torch.cat([d.images.to(half) for d in tensors]).to(device)
+    y = torch.cat([d.y for d in tensors]).to(device)
+    data, patients, scales = [], [], []
+    for c, seed in fits:
+        key = (c["dataset"], c["strength"])
+        own = unique[key]
+        bare = own.with_images(torch.zeros(len(own), 2, 1, 1, 1))  # a split reads labels: no image need be copied
+        split = split_by_patient(bare, c["folds"], streams(seed, c["dataset"]).split)[c["fold"] - 1]
+        inner = hold_out(bare.subset(split.train), c["held_out_share"], streams(seed, c["dataset"], c["fold"]).split)
+        rows = (split.train[inner.train], split.train[inner.test], split.test)
+        part = Patients(*(start[key] + r for r in rows))
+        data.append(own)
+        patients.append(part)
+        scales.append(Standardisation.of(own.y[part.train - start[key]], 2))
+    return data, patients, Members(images, y, _rows(patients, "train"), scales)
+
+
+def _rows(patients: list[Patients], part: str) -> np.ndarray:
+    """Return ``(members, b)`` rows; parts that differ by a patient are cut to the shortest."""
+    rows = [getattr(p, part) for p in patients]
+    return np.stack([own[: min(map(len, rows))] for own in rows])
+
+
+_PROGRAMS: dict[str, Ensemble] = {}  # one for each architecture, so that nothing is compiled twice
+
+
+def _ensemble(fits, device: torch.device) -> Ensemble:
+    first = fits[0][0]
+    key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
+    compiled = device.type == "cuda" and len(fits) >= WORTH_COMPILING
+    found = Ensemble(_networks(fits), device, compiled, like=_PROGRAMS.get(key))
+    return _PROGRAMS.setdefault(key, found) if compiled else found
+
+
+def _networks(fits) -> list[BiChannelViT]:
+    return [
+        BiChannelViT(
+            "vit_tiny_patch16_224", pretrained=False, adapters=c["adapters"], lora_rank=0, normalise=False,
+            rng=streams(seed, c["dataset"], c["fold"]).weights, img_size=c.get("window") or 72, in_chans=1,
+            **c["encoder"],
+        )
+        for c, seed in fits
+    ]  # fmt: skip
+
+
+def _train(ensemble, members, parameters, recipe, orders, stage, tracker):
+    if parameters is None:
+        loss: Any = empirical_loss
+    else:
+        inside = [s.parameters_inside(p) for s, p in zip(members.standardisation, parameters, strict=True)]
+        loss = EnsembleCopulaLoss(inside, ensemble.device)
+    return train_ensemble(ensemble, members, loss, recipe, orders, stage=stage, after_epoch=tracker)
+
+
+def _parameters(arm: str, estimates: dict[str, list[CopulaParameters]]) -> list[CopulaParameters] | None:
+    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
+    if arm == "empirical":
+        return None
+    if arm.startswith("independence"):
+        source = "true" if arm == "independence at the true scale" else "held-out"
+        return [CopulaParameters.independent(p.scale, 2) for p in estimates[source]]
+    return estimates[arm]
+
+
+def _estimates(data, patients, outputs, configuration) -> dict[str, list[CopulaParameters]]:
+    """Return every estimate of every fit; a tuning fit, which has no arms, is spared all but the held-out one."""
+    wanted = ESTIMATES if configuration["arms"] or configuration["from_scratch"] else ("held-out",)
+    made = [name for name in wanted if name != "true"]
+    jobs = []
+    for k, (own, part) in enumerate(zip(data, patients, strict=True)):
+        for name in made:
+            at = "held_out" if name == "held-out" else "train"
+            y = own.y[_local(own, getattr(part, at))][: outputs[at].shape[1]]
+            jobs.append(delayed(_fitted)(name, outputs[at][k].clone(), y))
+    workers = min(os.cpu_count() or 1, max(1, len(jobs) // 20))  # a worker's start costs some seconds
+    results = iter(Parallel(n_jobs=workers)(jobs))
+    found: dict[str, list[CopulaParameters]] = {name: [] for name in made}
+    for _ in data:
+        for name in made:
+            found[name].append(CopulaParameters.from_dict(next(results)))
+    if "true" in wanted:
+        found["true"] = [CopulaParameters(own.truth.correlation, own.truth.scale) for own in data]
+    return found
+
+
+def _local(own: SyntheticPairs, rows: np.ndarray) -> np.ndarray:
+    return rows % len(own)  # data sets of one shape have one length and stand one after another
+
+
+def _fitted(name: str, outputs: torch.Tensor, y: torch.Tensor) -> dict:
+    """Return one estimate as plain lists (it may come from another process), shrunk where a loss would refuse it."""
+    estimator = FastMCEM() if name == "fmcem" else MaximumLikelihood(standard_errors=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what did not converge or was shrunk is seen in the stored matrix
+        parameters = estimator.fit(outputs, y).parameters_
+    if parameters.smallest_eigenvalue() < MINIMUM_EIGENVALUE:
+        parameters = parameters.shrink(minimum_eigenvalue=SHRINK_TO)
+    return parameters.to_dict()
+
+
+class _Tracker:
+    """Follow an arm: held-out loss after every epoch, test outputs of the last and of the best epoch."""
+
+    def __init__(self, members, patients, data, parameters, chunk) -> None:
+        self.members, self.data, self.parameters, self.chunk = members, data, parameters, chunk
+        self.rows = {part: _rows(patients, part) for part in ("held_out", "test")}
+        at = {part: torch.as_tensor(rows, device=members.y.device) for part, rows in self.rows.items()}
+        self.y = {part: members.y[rows].cpu() for part, rows in at.items()}
+        self.best: list[float] = [float("inf")] * len(patients)
+        self.best_epoch = [0] * len(patients)
+        self.best_outputs: list[Any] = [None] * len(patients)
+        self.last: Any = None
+
+    def __call__(self, epoch: int, ensemble: Ensemble) -> list[dict]:
+        both = np.concatenate([self.rows["held_out"], self.rows["test"]], axis=1)
+        outputs = ensemble.outputs(self.members, both, self.chunk)
+        held, self.last = outputs[:, : self.rows["held_out"].shape[1]], outputs[:, self.rows["held_out"].shape[1] :]
+        losses = [self._loss(k, held[k]) for k in range(len(held))]
+        for k, value in enumerate(losses):
+            if value < self.best[k]:
+                self.best[k], self.best_epoch[k], self.best_outputs[k] = value, epoch + 1, self.last[k].clone()
+        return [{"validation_loss": value} for value in losses]
+
+    def _loss(self, k: int, outputs: torch.Tensor) -> float:
+        """The arm's own loss in units of training, so that every arm chooses its epoch by what it minimises."""
+        if self.parameters is not None:
+            return -float(log_density(outputs, self.y["held_out"][k], self.parameters[k], validate=False).mean())
+        scale = self.members.standardisation[k]
+        return float(empirical_loss(scale.apply(outputs)[None], scale.apply(self.y["held_out"][k])[None])[0])
+
+    def result(self, k: int) -> dict[str, Any]:
+        return {"last": self.last[k], "best": self.best_outputs[k], "best_epoch": self.best_epoch[k],
+                "y": self.y["test"][k], "rows": self.rows["test"][k]}  # fmt: skip
+
+
+def scores(outputs: torch.Tensor, y: torch.Tensor, parameters: CopulaParameters) -> dict[str, float]:
+    """Return every metric of one set of predictions; the joint rule and the likelihood use ``parameters``."""
+    joint = bayes_classifier(outputs, parameters)
+    values = evaluate(outputs, y, ("y1", "y2", "y3", "y4"), 2, joint).values
+    probability = torch.sigmoid(outputs[:, 2:])
+    values |= {f"Brier y{k + 3}": float((probability[:, k] - y[:, k + 2]).square().mean()) for k in range(2)}
+    values["log-likelihood"] = float(log_density(outputs, y, parameters, validate=False).mean())
+    return values
+
+
+def _record(study, fit, scale, own, part, arms, estimates, trace, clock, total, together, device):
+    configuration, seed = fit
+    used = {"warm-up": estimates["held-out"]}
+    for name in arms:
+        if name != "warm-up":
+            chosen = _parameters(name.split(",")[0], {key: [value] for key, value in estimates.items()})
+            used[name] = chosen[0] if chosen else estimates["held-out"]
+    y, rows = next(iter(arms.values()))["y"], _local(own, next(iter(arms.values()))["rows"])
+    truth = CopulaParameters(own.truth.correlation, own.truth.scale)
+    metrics: dict[str, Any] = {"Bayes-optimal": scores(own.truth.outputs[rows], y, truth)}
+    for name, arm in arms.items():
+        metrics[name] = scores(arm["last"], y, used[name])
+        metrics[name] |= _regression_error(arm["last"], own.truth.outputs[rows])
+        metrics[f"{name}, at its best epoch"] = scores(arm["best"], y, used[name]) | {"epoch": arm["best_epoch"]}
+    return new_record(
+        study, configuration, [seed], _rounded(metrics), scale=scale,
+        parameters={name: value.to_dict() for name, value in estimates.items()}, trace=_rounded(trace),
+        notes=f"synthetic data {own.hash}, split {_split_hash(own, part)}: {len(part.train)} patients to train on, "
+        f"{len(part.held_out)} held out, {len(part.test)} to test",
+        seconds=total / together, times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
+        dtype="bf16, loss in float32, predictions in TF32" if device.type == "cuda" else "float32", device=device,
+    )  # fmt: skip
+
+
+def _split_hash(own: SyntheticPairs, part: Patients) -> str:
+    parts = (part.train, part.held_out, part.test)
+    rows = b"".join(_local(own, r).astype(np.int64).tobytes() + b"|" for r in parts)
+    return hashlib.sha256(rows).hexdigest()[:16]
+
+
+def _regression_error(outputs: torch.Tensor, truth: torch.Tensor) -> dict[str, float]:
+    """RMSE to the true regression functions: what is left of the error when the noise is taken off."""
+    error = (outputs[:, :2] - truth[:, :2]).square().mean(0).sqrt()
+    return {f"RMSE to truth y{k + 1}": float(error[k]) for k in range(2)}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(element) for key, element in value.items()}
+    if isinstance(value, list):
+        return [_rounded(element) for element in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry of ``python -m cevit_lib.studies.simulation``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--study", choices=sorted(STUDIES), nargs="*", default=["simulation"])
+    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
+    parser.add_argument("--device")
+    parser.add_argument("--at-once", type=int, default=50, help="most fits trained side by side")
+    parser.add_argument("--results", help="folder of the records")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the fits, counted from 0")
+    options = parser.parse_args(arguments)
+    for study in options.study:
+        run_study(study, options.scale, device=options.device, at_once=options.at_once, folder=options.results,
+                  only=options.only)  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,76 @@
+"""The simulation study at smoke size: a fit does not depend on its neighbours, is found again, and knows its floor."""
+
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.studies import simulation
+from cevit_lib.verify import numbers
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    return folder, simulation.run_study("simulation", "smoke", folder=folder, report=lambda *a, **k: None)
+
+
+def test_every_arm_of_every_fold_is_recorded(records):
+    _, made = records
+    assert [r["configuration"]["fold"] for r in made] == [1, 2]
+    for record in made:
+        arms = ["warm-up", *record["configuration"]["arms"]]
+        assert {*arms, *(f"{a}, at its best epoch" for a in arms), "Bayes-optimal"} == set(record["metrics"])
+        stages = [entry["stage"] for entry in record["trace"]]
+        assert stages.count("warm-up") == 2 and all(stages.count(arm) == 1 for arm in arms[1:])
+        assert set(record["parameters"]) == set(simulation.ESTIMATES)
+
+
+def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(records):
+    _, made = records
+    again = simulation.refit(made[1])
+    assert again["id"] == made[1]["id"]
+    together, alone = numbers(made[1]), numbers(again)
+    assert together.keys() == alone.keys()
+    np.testing.assert_allclose([alone[k] for k in together], [together[k] for k in together], rtol=2e-3, atol=2e-4)
+
+
+def test_what_has_a_record_is_not_fitted_again(records, monkeypatch):
+    folder, made = records
+    monkeypatch.setattr(simulation, "fit_together", lambda *a: pytest.fail("fitted twice"))
+    again = simulation.run_study("simulation", "smoke", folder=folder, report=lambda *a, **k: None)
+    assert [r["id"] for r in again] == [r["id"] for r in made]
+
+
+def test_arms_start_from_one_warm_up_and_differ_only_by_their_loss(records):
+    _, made = records
+    first = {entry["stage"]: entry for entry in made[0]["trace"] if entry["epoch"] == 1}
+    # same patients, same order, same start: the two controls differ by the weights of the loss alone
+    assert first["independence"]["loss"] != first["empirical"]["loss"]
+    assert made[0]["metrics"]["true"] != made[0]["metrics"]["held-out"]
+
+
+def test_the_bayes_optimal_row_is_what_theory_says():
+    c = simulation.SMOKE | {"n": 20_000, "window": 9}
+    own = simulation.draw(c, 0)
+    from cevit_lib.copula import CopulaParameters
+
+    truth = CopulaParameters(own.truth.correlation, own.truth.scale)
+    found = simulation.scores(own.truth.outputs, own.y, truth)
+    half_normal = np.sqrt(2 / np.pi)  # mean of |e| for a standard normal error
+    for name in ("MAE y1", "MAE y2"):
+        assert abs(found[name] - half_normal) < 4 * np.sqrt((1 - 2 / np.pi) / 20_000)
+    assert abs(found["RMSE y1"] - 1) < 4 * np.sqrt(2 / 20_000) / 2
+    worse = simulation.scores(own.truth.outputs, own.y, CopulaParameters.independent([1.0, 1.0], 2))
+    assert worse["log-likelihood"] < found["log-likelihood"]  # Gibbs' inequality, by hundreds of standard errors
+
+
+def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
+    c, seed = simulation.grid("simulation", "smoke")[0]
+    _, (part,), _ = simulation._assemble([(c, seed)], torch.device("cpu"))
+    rows = np.concatenate([part.train, part.held_out, part.test])
+    assert len(set(rows.tolist())) == len(rows) == c["n"]
+    assert len(part.held_out) == round(0.1 * (len(part.train) + len(part.held_out)))
+    assert np.array_equal(simulation.true_correlation(0.0), np.eye(4))
+    assert simulation.true_correlation(1.0)[2, 3] == 0.569
+    assert np.linalg.eigvalsh(simulation.true_correlation(1.25))[0] > 1e-3
+    assert len(simulation.grid("simulation")) == 50
