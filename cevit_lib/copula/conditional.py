@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cevit_lib.copula.parameters import CopulaParameters
+from cevit_lib.copula.quadrant import Rule, rules
 
 LARGEST_TABLE = 6
 """Up to this many continuous responses all ``2 ** p0`` patterns are tabled; beyond, each observation is solved for."""
@@ -87,20 +88,40 @@ def condition(parameters: CopulaParameters, observed: Tensor | None = None) -> C
     )
 
 
+class Table(NamedTuple):
+    """Constants for one or several patterns, with the quadrature nodes of each (CPU only)."""
+
+    constants: Conditional
+    rules: tuple[Rule | None, ...] | None
+
+    def to(self, *args, **kwargs) -> Table:
+        """Return the constants moved or cast as ``torch.Tensor.to`` would."""
+        constants = self.constants.to(*args, **kwargs)
+        return Table(constants, self.rules if constants.constant.device.type == "cpu" else None)
+
+
 class Tables(NamedTuple):
     """The conditional distribution for complete rows, and for every pattern of missing continuous responses."""
 
-    complete: Conditional
-    patterns: Conditional | None  # None beyond LARGEST_TABLE continuous responses
+    complete: Table
+    patterns: Table | None  # None beyond LARGEST_TABLE continuous responses
 
     def to(self, *args, **kwargs) -> Tables:
         """Return the tables moved or cast as ``torch.Tensor.to`` would."""
         return Tables(self.complete.to(*args, **kwargs), self.patterns and self.patterns.to(*args, **kwargs))
 
 
+def tabulate_one(parameters: CopulaParameters, missing: bool) -> Table | None:
+    """Return one of the two tables; None for every pattern of more than ``LARGEST_TABLE`` continuous responses."""
+    if not missing:
+        constants = condition(parameters)
+    elif parameters.p0 <= LARGEST_TABLE:
+        constants = condition(parameters, all_patterns(parameters.p0, parameters.correlation.device))
+    else:
+        return None
+    return Table(constants, rules(constants.correlation.detach()))
+
+
 def tabulate(parameters: CopulaParameters) -> Tables:
     """Return the constants for complete rows and, for up to six continuous responses, for every pattern."""
-    patterns = None
-    if parameters.p0 <= LARGEST_TABLE:
-        patterns = condition(parameters, all_patterns(parameters.p0, parameters.correlation.device))
-    return Tables(condition(parameters), patterns)
+    return Tables(tabulate_one(parameters, False), tabulate_one(parameters, True))

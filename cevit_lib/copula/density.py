@@ -13,22 +13,36 @@ and loses every digit once the cell is less likely than the rounding error; the 
 
 from __future__ import annotations
 
+import inspect
+from contextlib import nullcontext
 from math import log, pi
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cevit_lib.copula.conditional import Conditional, Tables, condition, pattern_index, tabulate
+from cevit_lib.copula.conditional import (
+    LARGEST_TABLE,
+    Conditional,
+    Table,
+    Tables,
+    all_patterns,
+    condition,
+    pattern_index,
+    tabulate_one,
+)
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.printed import printed_log_density
+from cevit_lib.copula.quadrant import Rule, exact_cell_with_slopes, log_cells_by_pattern
 from cevit_lib.copula.validation import check_labels, check_pair
 from cevit_lib.normal import (
     log_bivariate_normal_cdf,
-    log_bivariate_normal_cdf_with_gradients,
     log_multivariate_normal_cdf,
     log_normal_cdf,
+    normal_hazard,
     normal_score,
 )
+from cevit_lib.normal.univariate import score_slope, score_value
 
 UNBOUNDED = 40.0
 """Stands for an upper limit of +inf: Phi(40) is 1 in every floating type, and the score there is decorrelated first."""
@@ -88,19 +102,25 @@ def log_density(
         check_labels(y, parameters.p0)
         if tables is None:
             check_not_near_singular(parameters)
-    with torch.autocast(outputs.device.type, enabled=False):
+    with without_autocast(outputs):
         outputs, y = same_dtype(outputs, y)
         if formula != "right":
             return printed_log_density(outputs, y, parameters, formula)
         if missing is None:
             missing = may_be_missing(y)
-        if parameters.requires_grad or parameters.p1 > 2:
-            return _composite(outputs, y, _rows(outputs, y, parameters, tables, missing), missing)
-        tables = tables or tabulate(parameters.detach())
-        chosen = tables.patterns if missing else tables.complete
-        if chosen is None:
-            return _composite(outputs, y, _rows(outputs, y, parameters, tables, missing), missing)
-        return _LogDensity.apply(outputs, y, missing, *chosen.to(outputs))[0]
+        table = (tables.patterns if missing else tables.complete) if tables else None
+        if table is None and not parameters.requires_grad:
+            table = tabulate_one(parameters, missing)
+        if parameters.requires_grad or parameters.p1 > 2 or table is None:
+            return _composite(outputs, y, _rows(outputs, y, parameters, table, missing), missing)
+        rules = None if torch.compiler.is_compiling() else table.rules  # they would branch on values
+        return _LogDensity.apply(outputs, y, missing, rules, *table.constants.to(outputs))[0]
+
+
+def without_autocast(outputs: Tensor):
+    """Return a context in which ``torch.autocast`` casts nothing down (entered only where it is on: it costs time)."""
+    kind = outputs.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def same_dtype(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,19 +139,17 @@ def may_be_missing(y: Tensor) -> bool:
         return True
 
 
-def _rows(
-    outputs: Tensor, y: Tensor, parameters: CopulaParameters, tables: Tables | None, missing: bool
-) -> Conditional:
+def _rows(outputs: Tensor, y: Tensor, parameters: CopulaParameters, table: Table | None, missing: bool) -> Conditional:
     """Return the constants: one shared row, or one for each observation where responses may be missing."""
+    constants = table.constants if table else None
     if not missing:
-        found = tables.complete if tables and not parameters.requires_grad else condition(parameters)
-        return found.to(outputs)
+        return (constants or condition(parameters)).to(outputs)
     observed = ~torch.isnan(y[..., : parameters.p0])
-    if tables is None or parameters.requires_grad:
-        tables = tabulate(parameters)
-    if tables.patterns is None:
+    if constants is None and parameters.p0 <= LARGEST_TABLE:
+        constants = condition(parameters, all_patterns(parameters.p0, y.device))
+    if constants is None:
         return condition(parameters, observed).to(outputs)
-    return tables.patterns.to(outputs).at(pattern_index(observed))
+    return constants.to(outputs).at(pattern_index(observed))
 
 
 def _residuals_and_signs(
@@ -195,60 +213,65 @@ def _composite(outputs: Tensor, y: Tensor, c: Conditional, missing: bool) -> Ten
     return log_cell(upper, sign, c) - 0.5 * quadratic + c.constant
 
 
-def _score_and_slope(logit: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return :math:`q = \Phi^{-1}\{\mathcal S(\mu)\}` and :math:`\mathcal S(\mu) \mathcal S(-\mu) / \phi(q)`."""
-    score = normal_score(logit)
-    log_variance = -logit.abs() - 2 * torch.log1p(torch.exp(-logit.abs()))  # log S(mu) + log S(-mu)
-    return score, torch.exp(log_variance + 0.5 * score * score + HALF_LOG_2PI)
+class _Fast(NamedTuple):
+    """How the fused route finds a cell: the tabled nodes and each row's pattern (both None: by the exact routine)."""
+
+    rules: tuple[Rule | None, ...] | None
+    index: Tensor | None
 
 
-def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: bool) -> tuple[Tensor, Tensor]:
+def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: _Fast | None) -> tuple[Tensor, Tensor]:
     r"""Return the log probability of the cell (n,) and its derivatives in the upper limits (n, p1), for p1 <= 2.
 
     The derivative in x of log Phi2(x, y; r) is :math:`\phi(x) \Phi\{(y - r x)/\sqrt{1 - r^2}\} / \Phi_2`, in logs.
-    ``fast`` takes value and slopes from one routine that autograd cannot see through.
+    With ``fast`` value and slopes come from a routine that autograd cannot see through.
     """
     p1 = upper.shape[-1]
     if p1 == 0:
         return upper.new_zeros(upper.shape[:-1]), upper
     if p1 == 1:
-        value = log_normal_cdf(upper)
-        return value[..., 0], torch.exp(-0.5 * upper * upper - HALF_LOG_2PI - value)
+        return log_normal_cdf(upper[..., 0]), normal_hazard(upper)
     rho = _flipped_correlation(sign, c)
+    if fast and fast.rules:
+        product = sign[..., 0] * sign[..., 1]
+        return log_cells_by_pattern(upper, product, c.correlation[:, 0, 1], fast.index, fast.rules)
     if fast:
-        value, first, second, _ = log_bivariate_normal_cdf_with_gradients(upper[..., 0], upper[..., 1], rho)
-        return value, torch.stack((first, second), -1)
+        return exact_cell_with_slopes(upper, rho)
     value = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], rho)
     rho = rho.unsqueeze(-1)
     other = (upper.flip(-1) - rho * upper) * torch.rsqrt(1 - rho * rho)
     return value, torch.exp(log_normal_cdf(other) - 0.5 * upper * upper - HALF_LOG_2PI - value.unsqueeze(-1))
 
 
-def _value_and_gradient(outputs: Tensor, y: Tensor, c: Conditional, missing: bool, fast: bool) -> tuple[Tensor, Tensor]:
+def _value_and_gradient(
+    outputs: Tensor, y: Tensor, c: Conditional, missing: bool, fast: _Fast | None
+) -> tuple[Tensor, Tensor]:
     """Return the log density (n,) and its gradient in the outputs (n, p), in closed form, for p1 <= 2."""
     p0 = c.inverse_scale.shape[-1]
     residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
-    score, slope = _score_and_slope(outputs[..., p0:])
+    logit = outputs[..., p0:]
+    score = score_value(logit) if fast else normal_score(logit)
     upper = _standardise(score, residual, sign, c, observed)
     value, slopes = _log_cell_and_slopes(upper, sign, c, fast)
     pull = slopes * sign  # derivative in the standardised conditional mean; 0 where the label is missing
     weighted = _apply(c.precision, residual)
-    gradient = torch.cat(((weighted - _apply(c.loading.mT, pull)) * c.inverse_scale, pull * c.inverse_sd * slope), -1)
+    gradient = torch.cat(
+        ((weighted - _apply(c.loading.mT, pull)) * c.inverse_scale, pull * c.inverse_sd * score_slope(logit, score)), -1
+    )
     return value - 0.5 * (weighted * residual).sum(-1) + c.constant, gradient
 
 
 class _LogDensity(torch.autograd.Function):
     """Log density with its gradient computed in the forward pass; saves ``outputs``, ``y`` and that gradient only."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(outputs: Tensor, y: Tensor, missing: bool, *parts: Tensor) -> tuple[Tensor, Tensor]:
-        return _value_and_gradient(outputs, y, _gathered(y, missing, parts), missing, fast=True)
+    def forward(outputs: Tensor, y: Tensor, missing: bool, rules: tuple | None, *parts: Tensor):
+        c, index = _gathered(y, missing, parts)
+        return _value_and_gradient(outputs, y, c, missing, _Fast(rules, index))
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
-        outputs, y, missing, *parts = inputs
+        outputs, y, missing, _, *parts = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(outputs, y, output[1], *parts)
         ctx.missing = missing
@@ -256,15 +279,35 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def backward(ctx, value_gradient: Tensor, _: Tensor):
         outputs, y, gradient, *parts = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative may be wanted: the saved gradient is a constant, recompute it
-            c = _gathered(y, ctx.missing, parts)
-            gradient = _value_and_gradient(outputs, y, c, ctx.missing, fast=False)[1]
-        return value_gradient.unsqueeze(-1) * gradient, None, None, *(None for _ in parts)
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # a second derivative may be wanted: the saved gradient is a constant, so compute it again
+            gradient = _value_and_gradient(outputs, y, _gathered(y, ctx.missing, parts)[0], ctx.missing, None)[1]
+        return value_gradient.unsqueeze(-1) * gradient, None, None, None, *(None for _ in parts)
+
+    @staticmethod
+    def vmap(info, in_dims, outputs: Tensor, y: Tensor, missing: bool, rules: tuple | None, *parts: Tensor):
+        if any(dim is not None for dim in in_dims[4:]):
+            raise NotImplementedError(
+                "vmap over copula parameters works only where they require gradients; vmap over outputs and y works"
+            )
+        size, shape = info.batch_size, None
+        flat = []
+        for tensor, dim in ((outputs, in_dims[0]), (y, in_dims[1])):
+            tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            shape = tensor.shape
+            flat.append(tensor.reshape(-1, shape[-1]))
+        value, gradient = _LogDensity.apply(*flat, missing, rules, *parts)
+        return (value.reshape(shape[:-1]), gradient.reshape(shape)), (0, 0)
 
 
-def _gathered(y: Tensor, missing: bool, parts: tuple[Tensor, ...]) -> Conditional:
-    """Return the constants row by row: the table's rows of each observation's pattern, or the one complete row."""
+# PyTorch binds the arguments at every call by looking at the signature; stored, that costs nothing
+_LogDensity.forward.__signature__ = inspect.signature(_LogDensity.forward)
+
+
+def _gathered(y: Tensor, missing: bool, parts: tuple[Tensor, ...]) -> tuple[Conditional, Tensor | None]:
+    """Return the constants row by row with the row's pattern, or the one complete row."""
     c = Conditional(*parts)
     if not missing:
-        return c
-    return c.at(pattern_index(~torch.isnan(y[..., : c.inverse_scale.shape[-1]])))
+        return c, None
+    index = pattern_index(~torch.isnan(y[..., : c.inverse_scale.shape[-1]]))
+    return c.at(index), index

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula.conditional import tabulate
-from cevit_lib.copula.density import log_density, may_be_missing, same_dtype
+from cevit_lib.copula.density import log_density, may_be_missing, same_dtype, without_autocast
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.validation import check_labels, check_same_shape
 
@@ -113,7 +113,7 @@ class EmpiricalLoss(nn.Module):
         check_same_shape(outputs, y)
         if self.validate:
             check_labels(y, self.p0)
-        with torch.autocast(outputs.device.type, enabled=False):
+        with without_autocast(outputs):
             outputs, y = same_dtype(outputs, y)
             missing = may_be_missing(y) if self.missing is None else self.missing
             return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
