@@ -13,7 +13,18 @@ from torch import Tensor
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_HALF_PI = math.sqrt(math.pi / 2)
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+LOG_TWO_PI = math.log(2 * math.pi)
+HALF_LOG_TWO_PI = 0.5 * LOG_TWO_PI
+
+
+def may_branch(*tensors: Tensor) -> bool:
+    """Say whether values may be looked at: on a CPU, and not while ``torch.compile`` or ``torch.func`` trace."""
+    if torch.compiler.is_compiling() or any(t.device.type != "cpu" for t in tensors):
+        return False
+    try:
+        return all(t.numel() == 0 or t.reshape(-1)[0].item() is not None for t in tensors)
+    except RuntimeError:  # under torch.func.vmap no value can be looked at
+        return False
 
 
 def mills_ratio(x: Tensor) -> Tensor:
@@ -146,7 +157,8 @@ def score_value(logits: Tensor) -> Tensor:
     central = math.sqrt(2) * torch.special.erfinv(torch.tanh(0.5 * size.clamp_max(1.0)))
     tail = -torch.special.ndtri(torch.sigmoid(-size.clamp(1.0, 600.0)))
     q = torch.where(size < 1.0, central, tail)
-    q = torch.where(size > 600.0, _far_score(size.clamp_min(600.0)), q)
+    if not (may_branch(logits) and logits.numel() and float(size.max()) <= 600.0):
+        q = torch.where(size > 600.0, _far_score(size.clamp_min(600.0)), q)
     return torch.copysign(q.to(logits.dtype), logits)
 
 
@@ -157,6 +169,13 @@ def _far_score(size: Tensor) -> Tensor:
         log_mills = torch.log(mills_ratio(q))
         q = q + (size - 0.5 * q.square() - HALF_LOG_TWO_PI + log_mills) * torch.exp(log_mills)
     return q
+
+
+def log_normal_quantile(log_probability: Tensor) -> Tensor:
+    """``Phi^{-1}(exp(l))`` without autograd, finite however small the probability."""
+    near = torch.special.ndtri(torch.exp(log_probability.clamp_min(-600.0)))
+    size = -log_probability.clamp_max(-600.0)
+    return torch.where(log_probability < -600.0, -_far_score(size), near)
 
 
 def normal_score(logits: Tensor) -> Tensor:
