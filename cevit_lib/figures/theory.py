@@ -8,7 +8,7 @@ TRUE_R34, TRUE_R12 = 0.569, 0.72
 LABELS = {
     "none": "none",
     "shared-noise": "shared noise",
-    "shared-noise-rescaled": "shared noise, variance kept",
+    "shared-noise-rescaled": "shared noise, rescaled",
     "constant-shift": "constant shift",
     "scaling": "scaling",
     "label-tracking": "label tracking",
@@ -140,7 +140,7 @@ def plot_singularity(records):
             left.plot(k, worst, color=color(meaning), marker=marker, linestyle=line, label=label)
             _line(right, role, [r["configuration"]["sd"] for r in spread], spread, "r_squared_3")
         left.axhline(1e-3, color=color("grey"), linewidth=0.8)
-        left.text(0.02, 1.25e-3, "the loss refuses what lies below", fontsize=8, color=color("grey"))
+        left.text(2.15, 1.25e-3, "the loss refuses below", fontsize=8, color=color("grey"))
         left.set(yscale="log", xlabel="k in q + k (2y - 1)", ylabel="smallest eigenvalue, worst replication")
         right.set(xscale="log", xlabel="SD of the true scores", ylabel="R2 of u3 on u1, u2", ylim=(0, 1.02))
         right.axhline(0.0884, color=color("truth"), linestyle=":", linewidth=1.2)
@@ -228,7 +228,7 @@ def plot_overfitting(records):
 
 
 def plot_network(record):
-    """A network from its first steps to past interpolation: covariance ratios, rho12, rho34 and new patients' likelihood."""
+    """A network from its first steps to past interpolation: Cov ratio, rho12, rho34 and new patients' likelihood."""
     steps = record["configuration"]["checkpoints"]
 
     def series(name):
@@ -240,8 +240,10 @@ def plot_network(record):
         for kind, ink, line, marker in (("in-sample", "fmcem", "--", "s"), ("cross-fitted", "exact", "-", "o")):
             options = {"color": color(ink), "linestyle": line, "marker": marker, "label": kind}
             ratio.errorbar(steps, *series(f"{kind}:ratio34"), **options)
-            for ax, name in ((r12, "r12"), (r34, "r34"), (score, "test_log_likelihood")):
+            for ax, name in ((r12, "r12"), (r34, "r34")):
                 ax.errorbar(steps, *series(f"{kind}:maximum-likelihood:{name}"), **options)
+            loss, error = map(np.array, series(f"{kind}:maximum-likelihood:test_log_likelihood"))
+            score.errorbar(steps, -loss, [np.minimum(error, -0.9 * loss), error], **options)
             r34.errorbar(steps, *series(f"{kind}:fmcem:r34"), **(options | {"marker": "d", "linestyle": ":",
                          "label": f"{kind}, fMCEM"}))  # fmt: skip
         ratio.axhline(1, color=color("truth"), linestyle=":", linewidth=1.2)
@@ -250,7 +252,7 @@ def plot_network(record):
         _truth(r34, TRUE_R34)
         r12.set_ylabel("estimate of rho12")
         r34.set_ylabel("estimate of rho34")
-        score.set(ylabel="log-likelihood per new patient", yscale="symlog")
+        score.set(ylabel="negative log-likelihood\nper new patient", yscale="log")
         for ax in axes[1]:
             ax.set_xlabel("training step")
         handles, labels = r34.get_legend_handles_labels()
@@ -275,7 +277,7 @@ def plot_total_covariance(record):
         left.legend()
         for (name, curve), line in zip(metrics["curves"].items(), ("-", "--", "-."), strict=True):
             right.plot(gamma, curve["within"], linestyle=line, label=f"{name} scores")
-        right.set(xlabel="Cov(q3, q4)", ylabel="E Cov(y3, y4 | images) at rho34 = .569", ylim=(0, None))
+        right.set(xlabel="Cov(q3, q4)", ylabel="mean Cov(y3, y4 | images)", ylim=(0, None))
         right.legend()
     return _finish(figure, record)
 
@@ -294,7 +296,8 @@ def plot_rules(record):
             ax.set_xticks(range(len(names)), [words[n] for n in names])
             ax.set_title(f"probability of {label}")
         axes[0].set_ylabel("expected accuracy")
-        axes[1].legend(loc="lower right")
+        axes[0].legend(loc="lower left")
+        axes[0].set_ylim(0.35, 0.9)
     return _finish(figure, record)
 
 
@@ -373,7 +376,7 @@ def plot_printed_density(record):
 def plot_counter_example(record):
     """Two joint distributions with equal margins: the one with the larger covariance is less concordant."""
     example = record["metrics"]["counter_example"]
-    with style(axes__grid=False):
+    with style():
         figure, axes = new_figure("wide", 1, 2)
         support = [f"{s:g}" for s in example["support"]]
         for ax, size, value in zip(
@@ -387,5 +390,6 @@ def plot_counter_example(record):
             ax.set_xticks(range(len(support)), support)
             ax.set_yticks(range(len(support)), support)
             ax.set(xlabel="q3", ylabel="q4")
-            ax.set_title(f"Cov = {example[f'{size}_covariance']:.2f}, E P(y3 = y4) = {example[value]:.3f}")
+            ax.grid(False)
+            ax.set_title(f"Cov = {abs(example[f'{size}_covariance']):.2f}, E P(y3 = y4) = {example[value]:.3f}")
     return _finish(figure, record)

@@ -21,6 +21,10 @@ FALSE = "false as stated"
 WORDS = (REPRODUCED, IN_PART, NOT_REPRODUCED, NOT_RUN, PRIVATE, FALSE)
 
 
+class MissingRecordError(LookupError):
+    """A rule asks for a record that is not there, although its study has others."""
+
+
 @dataclass
 class Evidence:
     """Records and printed numbers, read once and on demand.
@@ -49,12 +53,15 @@ class Evidence:
 
         Raises
         ------
+        MissingRecordError
+            There is none; the verdict is then "not run yet".
         LookupError
-            There are none or several; the message says which configuration was asked for.
+            There are several; the message says which configuration was asked for.
         """
         found = self.records(study, **configuration)
         if len(found) != 1:
-            raise LookupError(f"{len(found)} records of {study!r} with {configuration}, a rule needs exactly one")
+            kind = LookupError if found else MissingRecordError
+            raise kind(f"{len(found) or 'no'} record of {study} with {configuration}")
         return found[0]
 
     def mean(self, study: str, name: str, **configuration) -> tuple[float, float]:
@@ -112,7 +119,10 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     missing = [study for study in claim.studies if not evidence.has(study)]
     if missing:
         return Verdict(NOT_RUN, f"no record of {', '.join(missing)}")
-    return claim.decide(evidence)
+    try:
+        return claim.decide(evidence)
+    except MissingRecordError as error:
+        return Verdict(NOT_RUN, str(error))
 
 
 def judge_all(claims, folder: Path | None = None) -> list[tuple[Claim, Verdict]]:
