@@ -15,6 +15,7 @@ RECIPES: dict[str, int] = {
     "overfitting-linear": 1,
     "overfitting-network": 1,
     "encoder-speed": 1,
+    "likelihood-speed": 1,
     "embedding": 1,
     "toy-example": 1,
     "toy-unbiased": 1,

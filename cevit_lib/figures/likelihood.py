@@ -79,6 +79,7 @@ def tails_figure(
             ax.set_xlim(t.max(), t.min())
             if scale == "symlog":
                 ax.set_yscale("symlog", linthresh=10)
+                ax.set_ylim(top=0)
         axes[1].legend(loc="upper left")
     return figure
 
