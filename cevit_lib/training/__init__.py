@@ -1,5 +1,6 @@
 """Training: Algorithm 3 of the paper, its stages one by one, predictions, and saved models."""
 
+from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.feasible import (
     FeasibleFit,
     Fit,
@@ -10,7 +11,9 @@ from cevit_lib.training.feasible import (
 )
 from cevit_lib.training.loop import Batches, find_device, train
 from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
+from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
+from cevit_lib.training.reruns import reproducible
 from cevit_lib.training.saving import load_model, save_model
 from cevit_lib.training.scaling import Standardisation
 from cevit_lib.training.seeds import Streams, streams, torch_seeded
@@ -20,6 +23,7 @@ __all__ = [
     "PAPER_COPULA",
     "PAPER_WARM_UP",
     "Batches",
+    "Checkpoint",
     "FeasibleFit",
     "Fit",
     "Predictions",
@@ -33,6 +37,8 @@ __all__ = [
     "load_model",
     "predict",
     "predict_outputs",
+    "processes",
+    "reproducible",
     "save_model",
     "streams",
     "torch_seeded",

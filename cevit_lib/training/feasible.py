@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaLoss, CopulaParameters, EmpiricalLoss
 from cevit_lib.datasets import PairedEyes, hold_out, split_by_patient
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning, ParameterError, TrainingError
+from cevit_lib.training.checkpoint import Checkpoint, as_checkpoint
+from cevit_lib.training.estimate_files import keep_estimate, recall_estimate
 from cevit_lib.training.loop import Batches, find_device, outputs_of, train
+from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
 from cevit_lib.training.scaling import Standardisation
 
@@ -88,14 +91,17 @@ class FeasibleFit:
         """The copula parameters that step 3 used."""
         return self.copula.parameters
 
-    def arm(self, parameters: CopulaParameters | None, stage: str, *, device: str | torch.device | None = None) -> Fit:
+    def arm(
+        self, parameters: CopulaParameters | None, stage: str, *, device: str | torch.device | None = None,
+        checkpoint: Checkpoint | str | None = None,
+    ) -> Fit:  # fmt: skip
         """Train another arm from the same warm-up: same patients, epochs, recipe and order, another loss.
 
         ``parameters=None`` goes on with the empirical loss, which controls for the extra epochs;
         ``CopulaParameters.independent(scale, 2)`` controls for the re-weighting by the scales.
         """
         rng = np.random.default_rng(self.order)
-        common = dict(rng=rng, validation=self.held_out, device=device, stage=stage)
+        common = dict(rng=rng, validation=self.held_out, device=device, stage=stage, checkpoint=checkpoint)
         if parameters is None:
             return fit_warm_up(self.warm_up, self.seen, self.recipe, **common)
         return fit_copula(self.warm_up, self.seen, parameters, self.recipe, **common)
@@ -111,6 +117,7 @@ def fit_warm_up(
     validation: PairedEyes | None = None,
     device: str | torch.device | None = None,
     stage: str = "warm-up",
+    checkpoint: Checkpoint | str | None = None,
 ) -> Fit:
     """Step 1 of Algorithm 3: train under the empirical loss of Eq. (15), mean over patients.
 
@@ -130,6 +137,8 @@ def fit_warm_up(
         Train the continuous responses in units of their own spread; ``False`` trains in raw units, as the paper.
     validation : PairedEyes, optional
         Patients whose loss is traced.
+    checkpoint : Checkpoint or path, optional
+        Folder of the fit's state after every epoch; the same call goes on where it was interrupted.
 
     Raises
     ------
@@ -138,7 +147,7 @@ def fit_warm_up(
     """
     loss = EmpiricalLoss(p0=data.continuous, reduction="mean")
     start = _start(model, data, standardise)
-    return _train(start, data, loss, recipe, rng, validation, device, stage)
+    return _train(start, data, loss, recipe, rng, validation, device, stage, checkpoint)
 
 
 def fit_copula(
@@ -151,6 +160,7 @@ def fit_copula(
     validation: PairedEyes | None = None,
     device: str | torch.device | None = None,
     stage: str = "copula",
+    checkpoint: Checkpoint | str | None = None,
 ) -> Fit:
     """Step 3 of Algorithm 3: train a copy of the warm-up under the copula loss of Eq. (12), mean over patients.
 
@@ -162,7 +172,7 @@ def fit_copula(
         Training patients.
     parameters : CopulaParameters
         In the responses' own units; held fixed.
-    recipe, rng, validation
+    recipe, rng, validation, checkpoint
         As in :func:`fit_warm_up`.
 
     Raises
@@ -174,7 +184,7 @@ def fit_copula(
     """
     inside = warm_up.standardisation.parameters_inside(parameters)
     start = replace(_start(warm_up, data, True), parameters=parameters)
-    return _train(start, data, CopulaLoss(inside, reduction="mean"), recipe, rng, validation, device, stage)
+    return _train(start, data, CopulaLoss(inside, reduction="mean"), recipe, rng, validation, device, stage, checkpoint)
 
 
 def fit_feasible_cevit(
@@ -191,6 +201,7 @@ def fit_feasible_cevit(
     folds: int = 3,
     standardise: bool = True,
     device: str | torch.device | None = None,
+    checkpoint: Checkpoint | str | None = None,
 ) -> FeasibleFit:
     """Algorithm 3 whole: warm-up, estimate, copula training.
 
@@ -214,6 +225,9 @@ def fit_feasible_cevit(
         ``estimate_on``, ``warm_up``, ``copula`` and ``standardise``.
     rng : numpy.random.Generator
         All randomness of the fit.
+    checkpoint : Checkpoint or path, optional
+        Folder of the fit's state: killed at any moment and called again, with the same network, data and seed, the fit
+        goes on after its last whole epoch; on a CPU it ends bit for bit as if it had never stopped.
 
     Returns
     -------
@@ -234,21 +248,28 @@ def fit_feasible_cevit(
         from cevit_lib.estimation import ExactEM
 
         estimator = ExactEM()
+    checkpoint = as_checkpoint(checkpoint)
+    common = dict(rng=rng, device=device, checkpoint=checkpoint)
     initial = copy.deepcopy(model) if estimate_on == "cross-fitted" else None
     split = hold_out(data, held_out_share, rng) if estimate_on == "held-out" else None
     seen, unseen = (data.subset(split.train), data.subset(split.test)) if split else (data, None)
-    first = fit_warm_up(model, seen, warm_up, rng=rng, standardise=standardise, validation=unseen, device=device)
+    first = fit_warm_up(model, seen, warm_up, standardise=standardise, validation=unseen, **common)
     if estimate_on == "cross-fitted":
-        patients, outputs = data, _cross_fitted(initial, data, warm_up, rng, folds, standardise, device)
+        patients, outputs = data, _cross_fitted(initial, data, warm_up, folds, standardise, common)
     else:
         patients = unseen if split else data
         outputs = predict_outputs(first, patients, device=device)
-    parameters, remarks = _estimate(estimator, outputs, patients)
+    identity = {"estimator": repr(estimator), "estimate on": estimate_on, "data": patients.hash} if checkpoint else {}
+    found = recall_estimate(checkpoint, identity, estimator, outputs, rng)
+    if found is None:
+        found = processes().agree(_estimate(estimator, outputs, patients))
+        keep_estimate(checkpoint, identity, estimator, outputs, rng, *found)
+    parameters, remarks = found
     notes = {**first.notes, "estimator": repr(estimator), "estimate_on": estimate_on, **remarks}
     first = replace(first, parameters=parameters, notes=notes)
     order = int(rng.integers(2**63))
     last = fit_copula(
-        first, seen, parameters, copula, rng=np.random.default_rng(order), validation=unseen, device=device
+        first, seen, parameters, copula, **{**common, "rng": np.random.default_rng(order)}, validation=unseen
     )
     return FeasibleFit(first, last, estimator, seen, unseen, copula, order)
 
@@ -257,7 +278,10 @@ def predict_outputs(fit: Fit, data: PairedEyes, *, device: str | torch.device | 
     """Return the outputs ``(n, p)`` in the responses' own units: means, then logits; float64 on the CPU."""
     where = find_device(device)
     fit.model.to(where)
-    outputs = outputs_of(fit.model, Batches(data, where), np.arange(len(data)), "float32")
+    crew, rows = processes(), np.arange(len(data))
+    shared = crew.count > 1 and len(data) >= crew.count
+    outputs = outputs_of(fit.model, Batches(data, where), crew.share(rows) if shared else rows, "float32")
+    outputs = crew.join(outputs, len(data)) if shared else outputs
     return fit.standardisation.undo(outputs.double().cpu())
 
 
@@ -272,22 +296,25 @@ def _start(model: nn.Module | Fit, data: PairedEyes, standardise: bool) -> Fit:
     return Fit(model, scale, None, [], data.responses, data.continuous, data.domains)
 
 
-def _train(start: Fit, data, loss, recipe, rng, validation, device, stage) -> Fit:
+def _train(start: Fit, data, loss, recipe, rng, validation, device, stage, checkpoint) -> Fit:
     inside = start.standardisation.apply
     checked = (validation, inside(validation.y)) if validation is not None else None
-    trace = train(start.model, data, inside(data.y), loss, recipe, rng, stage=stage, validation=checked, device=device)
+    trace = train(
+        start.model, data, inside(data.y), loss, recipe, rng, stage=stage, validation=checked, device=device,
+        checkpoint=as_checkpoint(checkpoint),
+    )  # fmt: skip
     notes = {**start.notes, "recipes": {**start.notes.get("recipes", {}), stage: recipe.to_dict()}}
     return replace(start, trace=[*start.trace, *trace], notes=notes)
 
 
-def _cross_fitted(initial, data, recipe, rng, folds, standardise, device) -> Tensor:
+def _cross_fitted(initial, data, recipe, folds, standardise, common) -> Tensor:
     outputs = torch.empty_like(data.y)
-    for number, split in enumerate(split_by_patient(data, folds, rng, require_classes=False)):
+    for number, split in enumerate(split_by_patient(data, folds, common["rng"], require_classes=False)):
         fit = fit_warm_up(
-            copy.deepcopy(initial), data.subset(split.train), recipe, rng=rng, standardise=standardise, device=device,
+            copy.deepcopy(initial), data.subset(split.train), recipe, standardise=standardise, **common,
             stage=f"warm-up without part {number + 1} of {folds}",
         )  # fmt: skip
-        outputs[torch.as_tensor(split.test)] = predict_outputs(fit, data.subset(split.test), device=device)
+        outputs[torch.as_tensor(split.test)] = predict_outputs(fit, data.subset(split.test), device=common["device"])
     return outputs
 
 

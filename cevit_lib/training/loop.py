@@ -9,8 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.datasets import PairedEyes
-from cevit_lib.errors import TrainingError
+from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.training.checkpoint import Checkpoint
+from cevit_lib.training.processes import processes
+from cevit_lib.training.progress import Progress
 from cevit_lib.training.recipe import Recipe
+from cevit_lib.training.reruns import reproducible
 from cevit_lib.training.seeds import torch_seeded
 
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
@@ -19,7 +23,12 @@ EVALUATION_BATCH = 256
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
-    """Return the device to train on: the one named, else the first CUDA device, else the CPU."""
+    """Return the device to train on: the one named, else the first CUDA device, else the CPU.
+
+    Of several processes that train one fit together each has its own, whatever was named.
+    """
+    if processes().device is not None:
+        return processes().device
     if device is not None and str(device) != "auto":
         return torch.device(device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -30,13 +39,18 @@ class Batches:
 
     def __init__(self, data: PairedEyes, device: torch.device) -> None:
         self.data, self.device = data, device
-        small = 4 * int(np.prod(data.images.shape)) <= RESIDENT_BYTES
+        small = 4 * int(np.prod(data.images.shape)) <= _room(device)
         self.resident = data.load().to(device) if small else None
 
     def __getitem__(self, rows: np.ndarray) -> Tensor:
         if self.resident is None:
             return self.data.load(rows).to(self.device, non_blocking=True)
         return self.resident[torch.as_tensor(rows, device=self.device)]
+
+
+def _room(device: torch.device) -> int:
+    """Return how many bytes of images may stay on a device: on CUDA a quarter of what is free, if that is more."""
+    return max(RESIDENT_BYTES, torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 0)
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
@@ -57,6 +71,7 @@ def train(
     stage: str,
     validation: tuple[PairedEyes, Tensor] | None = None,
     device: str | torch.device | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
     """Train ``model`` in place and return one entry per epoch.
 
@@ -78,6 +93,8 @@ def train(
         Name for the trace and for messages.
     validation : (PairedEyes, Tensor), optional
         Patients whose loss is traced and never trained on.
+    checkpoint : Checkpoint, optional
+        Where the state is written after each epoch; a stage that was interrupted goes on from there.
 
     Returns
     -------
@@ -87,29 +104,37 @@ def train(
     Raises
     ------
     TrainingError
-        A loss is not finite, or the outputs no longer differ between patients; the message names epoch, batch, cause.
+        A loss is not finite, the outputs no longer differ between patients, or the memory does not suffice; the
+        message names epoch, batch, cause.
+    ParameterError
+        The checkpoint belongs to another fit; or the recipe's ``patience`` has no validation loss to watch.
     """
-    device = find_device(device)
+    if recipe.patience is not None and validation is None:
+        raise ParameterError(f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=...")
+    device, crew = find_device(device), processes()
     model.to(device)
+    crew.same(model)
     images, y = Batches(data, device), y.to(device, torch.float32)
     checked = Batches(validation[0], device) if validation else None
     optimizer = recipe.build_optimizer(model.parameters())
+    forward = torch.compile(model, dynamic=False) if recipe.compiled else model  # last: the model's own names stay
     steps_per_epoch = -(-len(data) // recipe.batch_size)
-    trace, flat = [], 0
-    with torch_seeded(rng):
-        for epoch in range(recipe.epochs):
-            start = time.perf_counter()
+    progress = Progress(model, optimizer, recipe, rng, stage, device, checkpoint)
+    progress.identify(data, y, loss)
+    with torch_seeded(rng, crew.index), reproducible(recipe.deterministic):
+        progress.resume()
+        while not progress.finished:
+            start, epoch = time.perf_counter(), len(progress.trace)
             batches = np.array_split(rng.permutation(len(data)), steps_per_epoch)
             entry = {"stage": stage, "epoch": epoch + 1}
-            entry |= _epoch(model, images, y, loss, recipe, optimizer, batches, epoch, stage)
+            entry |= _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage)
             if checked is not None:
                 entry["validation_loss"] = mean_loss(model, checked, validation[1], loss, recipe.precision)
             entry["seconds"] = time.perf_counter() - start
-            trace.append(entry)
-            flat = flat + 1 if _spread(model, images, y, recipe.precision) < COLLAPSED else 0
-            if flat and (flat == 3 or epoch + 1 == recipe.epochs):
+            constant = _spread(model, images, y, recipe.precision) < COLLAPSED
+            if progress.add(entry, constant):
                 raise TrainingError(_collapse_message(stage, epoch, recipe))
-    return trace
+    return progress.trace
 
 
 def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: str) -> Tensor:
@@ -123,30 +148,42 @@ def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: s
 
 
 def mean_loss(model: nn.Module, images: Batches, y: Tensor, loss: nn.Module, precision: str) -> float:
-    """Return the mean loss over patients, in evaluation mode."""
-    outputs = outputs_of(model, images, np.arange(len(y)), precision)
-    with torch.no_grad():
-        return float(loss(outputs, y.to(outputs)))
+    """Return the mean loss over patients, in evaluation mode; several processes take a share each."""
+    crew = processes()
+    rows = crew.share(np.arange(len(y)))
+    total = torch.zeros((), dtype=torch.float64, device=images.device if images.device.type != "mps" else "cpu")
+    if len(rows):
+        outputs = outputs_of(model, images, rows, precision)
+        with torch.no_grad():
+            total += float(loss(outputs, y[torch.as_tensor(rows)].to(outputs))) * len(rows)
+    return float(crew.add(total)) / len(y)
 
 
-def _epoch(model, images, y, loss, recipe, optimizer, batches, epoch, stage) -> dict[str, float]:
+def _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage) -> dict[str, float]:
     model.train()
+    crew = processes()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    losses, norms = [], []
+    losses, norms, lack = [], [], None
     for number, rows in enumerate(batches):
         rate = recipe.learning_rate * recipe.factor(epoch * len(batches) + number, len(batches))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        with autocast(images.device, recipe.precision):
-            outputs = model(images[rows])
-        value = loss(outputs.float(), y[torch.as_tensor(rows, device=y.device)])
         optimizer.zero_grad(set_to_none=True)
-        value.backward()
+        try:
+            losses.append(_backward(forward, images, y, loss, rows, recipe))
+        except RuntimeError as error:  # torch's own OutOfMemoryError is one
+            if not _is_lack_of_memory(error):
+                raise
+            lack = str(error).splitlines()[0]
+        if lack:  # raised out here, where no frame of the failed step holds its tensors any more
+            optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(_memory_message(stage, epoch, number, rows, recipe, lack))
+        crew.add_gradients(parameters)
         norms.append(
             torch.nn.utils.clip_grad_norm_(parameters, recipe.clip if recipe.clip is not None else float("inf"))
         )
         optimizer.step()
-        losses.append(value.detach() * len(rows))
+    losses = list(crew.add(torch.stack(losses)))
     # One transfer an epoch, not one a step: an accelerator never waits for a check.
     finite = torch.isfinite(torch.stack(losses)) & torch.isfinite(torch.stack(norms))
     if not bool(finite.all()):
@@ -161,12 +198,31 @@ def _epoch(model, images, y, loss, recipe, optimizer, batches, epoch, stage) -> 
     }
 
 
+def _backward(forward, images, y, loss, rows, recipe) -> Tensor:
+    """Add the gradient of a batch's mean loss, in ``recipe.accumulation`` parts; return the sum of its losses."""
+    mine, total = processes().share(rows), torch.zeros((), device=y.device)
+    for part in np.array_split(mine, min(recipe.accumulation, max(1, len(mine)))):
+        if not len(part):
+            continue
+        with autocast(images.device, recipe.precision):
+            outputs = forward(images[part])
+        value = loss(outputs.float(), y[torch.as_tensor(part, device=y.device)])
+        (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
+        total = total + value.detach() * len(part)
+    return total
+
+
+def _is_lack_of_memory(error: RuntimeError) -> bool:
+    said = ("allocate memory", "not enough memory")  # of the CPU, which has no error of its own for it
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
+
+
 def _spread(model: nn.Module, images: Batches, y: Tensor, precision: str) -> float:
     """Return the largest SD of an output over (at most 256) training patients."""
-    rows = np.arange(min(len(y), EVALUATION_BATCH))
-    if len(rows) < 2:
+    rows = processes().share(np.arange(min(len(y), EVALUATION_BATCH)))
+    if len(y) < 2 * processes().count:
         return float("inf")
-    return float(outputs_of(model, images, rows, precision).std(0).max())
+    return processes().largest(float(outputs_of(model, images, rows, precision).std(0).max()))
 
 
 def _chunks(rows: np.ndarray, size: int) -> list[np.ndarray]:
@@ -186,6 +242,14 @@ def _divergence_message(stage, epoch, number, batches, images, losses, recipe) -
     return (
         f"{where}{before}. Likely cause: learning rate {recipe.learning_rate:g} is too large"
         f"{'' if recipe.clip else ' without gradient clipping'}, or a response in the batch of {ids[0]!r} lies far out."
+    )
+
+
+def _memory_message(stage, epoch, number, rows, recipe, said) -> str:
+    return (
+        f"{stage}: out of memory in epoch {epoch + 1}, batch {number + 1} ({len(rows)} patients in "
+        f"{recipe.accumulation} part(s)): {said[:160]}. Make batch_size={recipe.batch_size} smaller, or keep it and "
+        f"set accumulation={2 * recipe.accumulation}: the same steps in smaller parts, for less memory and more time."
     )
 
 

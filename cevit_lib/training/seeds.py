@@ -30,8 +30,11 @@ def streams(seed: int, *key: int) -> Streams:
 
 
 @contextlib.contextmanager
-def torch_seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only."""
+def torch_seeded(rng: np.random.Generator, process: int = 0) -> Iterator[None]:
+    """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
+
+    ``process`` is the number of one of several that train together: each drops other units.
+    """
     with torch.random.fork_rng():
-        torch.manual_seed(int(rng.integers(2**63)))
+        torch.manual_seed((int(rng.integers(2**63)) + process) % 2**63)
         yield

@@ -1,0 +1,191 @@
+"""Checkpoints: a fit that is killed at any moment goes on where its last whole epoch ended, and ends the same.
+
+A fit has stages (warm-up, estimate, copula training, controls), each with a file of its own in the fit's folder. On a
+second run every stage finds its file: a finished one is read, an unfinished one goes on. What happens between stages is
+computed again from the same numbers, so that on a CPU a resumed fit is bit for bit the uninterrupted one.
+
+A file holds tensors and plain Python values only and is read with ``weights_only=True``: it can run no code. It appears
+whole or not at all, and the one before it is kept until the next is written.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cevit_lib.errors import ParameterError
+
+FORMAT = 1
+
+
+class Checkpoint:
+    """The folder of one fit.
+
+    Parameters
+    ----------
+    folder : path
+        Made when first written to. One fit, one folder: its stages are told apart by name.
+    every : int
+        Epochs between two writings; the last epoch of a stage is always written.
+
+    Raises
+    ------
+    ParameterError
+        ``every`` is not positive.
+    """
+
+    def __init__(self, folder: str | os.PathLike, every: int = 1) -> None:
+        if every < 1:
+            raise ParameterError(f"every={every}: a checkpoint is written every epoch (1) or every so many.")
+        self.folder, self.every = Path(folder), every
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.folder)!r}, every={self.every})"
+
+    def path(self, stage: str) -> Path:
+        """Return the file of a stage."""
+        return self.folder / f"{re.sub('[^a-z0-9]+', '-', stage.lower()).strip('-')}.pt"
+
+    def load(self, stage: str, identity: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what the stage last wrote, or ``None`` if it never did.
+
+        Raises
+        ------
+        ParameterError
+            It was written by another fit: the message names what differs; or no writing of it can be read.
+        """
+        path = self.path(stage)
+        present = [one for one in (path, _before(path)) if one.is_file()]
+        for one in present:
+            stored = _read(one)
+            if stored is not None:
+                _refuse_other(stored["identity"], identity, one)
+                return stored
+        if present:
+            raise ParameterError(f"{path} cannot be read, nor the one before it; remove {self.folder} to start anew.")
+        return None
+
+    def save(self, stage: str, identity: dict[str, Any], state: dict[str, Any]) -> None:
+        """Write the state of a stage, whole or not at all."""
+        path = self.path(stage)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f".{path.name}.new")
+        with open(scratch, "wb") as stream:
+            torch.save({"format": FORMAT, "identity": identity, **state}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())  # or a power cut could leave the name without the content
+        if path.is_file():
+            os.replace(path, _before(path))  # a kill between these two lines leaves the one before, which is whole
+        os.replace(scratch, path)
+
+    def remove(self) -> None:
+        """Delete what this class wrote: the fit has its record."""
+        for path in (*self.folder.glob("*.pt"), *self.folder.glob("*.pt.before"), *self.folder.glob(".*.pt.new")):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def as_checkpoint(given: "Checkpoint | str | os.PathLike | None") -> Checkpoint | None:
+    """Return a checkpoint for a folder that was named, and what is one already as it is."""
+    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
+
+
+def identity_of(stage: str, model: nn.Module, data: Any, y: Tensor, loss: nn.Module, recipe: Any,
+                rng: np.random.Generator, processes: int = 1) -> dict[str, Any]:  # fmt: skip
+    """Return what tells a stage's training from any other, by name: two that agree in it do the same steps."""
+    recipe = {f"recipe {key}": value for key, value in recipe.to_dict().items()}
+    return {
+        "stage": stage, "data": data.hash, "patients": len(data), "responses": digest([y]), "loss": describe_loss(loss),
+        **recipe, "initial weights": digest(model.state_dict().values()), "order": digest_text(rng_state(rng)),
+        "processes": processes,
+    }  # fmt: skip
+
+
+def describe_loss(loss: nn.Module) -> str:
+    """Return a loss and, where it has them, its copula parameters, as text."""
+    copula = getattr(loss, "copula", None)
+    held = digest([copula.correlation.detach(), copula.scale.detach()]) if copula is not None else ""
+    return f"{type(loss).__name__} {held}".strip()
+
+
+def changing(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of what training changes: trainable parameters and stored buffers, on the CPU."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Put back what :func:`changing` copied."""
+    model.load_state_dict(tensors, strict=False)
+
+
+def rng_state(rng: np.random.Generator) -> str:
+    """Return the state of a NumPy generator as text (its integers are too long for other formats)."""
+    return json.dumps(rng.bit_generator.state, default=np.ndarray.tolist, sort_keys=True)
+
+
+def set_rng_state(rng: np.random.Generator, state: str) -> None:
+    """Bring a NumPy generator back to a state."""
+    rng.bit_generator.state = json.loads(state)
+
+
+def torch_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of torch's generators: the CPU's, and the device's own."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_torch_state(states: dict[str, Tensor], device: torch.device) -> None:
+    """Bring torch's generators back to their states."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def digest(tensors: Any) -> str:
+    """Return 16 digits of the SHA-256 of tensors."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        content = tensor.detach().cpu().contiguous().flatten()
+        total.update(content.view(torch.uint8).numpy().data if content.numel() else b"")
+    return total.hexdigest()[:16]
+
+
+def digest_text(text: str) -> str:
+    """Return 16 digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a torn file fails in many ways; the one before it may be whole
+        warnings.warn(f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"[:300], stacklevel=3)
+        return None
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise ParameterError(f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start anew.")
+    return stored
+
+
+def _refuse_other(stored: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+    differ = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
+    if differ:
+        told = "; ".join(f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4])
+        raise ParameterError(
+            f"checkpoint {path} belongs to another fit ({told}). Name another folder for this fit, or remove that one."
+        )

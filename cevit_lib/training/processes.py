@@ -1,0 +1,120 @@
+"""One fit on several devices: what its processes share, through accelerate; with one process nothing of it is used.
+
+``accelerate launch --num_processes 2 -m cevit_lib.cli fit ...`` starts the same program once a device. Every process
+holds the whole network and the same order of patients, takes its share of every batch, and adds its gradients to the
+others' before the step, so that a fit on several devices makes the steps of a fit on one.
+
+Why the gradients are added here and the network is not wrapped by ``Accelerator.prepare``: its DistributedDataParallel
+averages the processes' *mean* losses, which is another step where shares differ by a patient; it stops or hangs when a
+trainable parameter gets no gradient in one process; and it renames the parameters. What trains is small (1.2 million
+numbers at LoRA rank 8), so that one sum a step costs less than a millisecond. ``prepare`` also fixes one precision and
+one device for the life of the process, while a :class:`~cevit_lib.training.Recipe` names a precision for each stage.
+"""
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Alone:
+    """One process: nothing is shared, and accelerate is not imported."""
+
+    count, index, device = 1, 0, None
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes files."""
+        return self.index == 0
+
+    def share(self, rows: np.ndarray) -> np.ndarray:
+        """Return this process's part of some rows; parts differ by at most one row."""
+        return rows
+
+    def add(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over processes."""
+        return value
+
+    def largest(self, value: float) -> float:
+        """Return the largest of the processes' numbers."""
+        return value
+
+    def add_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its sum over processes."""
+
+    def join(self, part: Tensor, total: int) -> Tensor:
+        """Return the parts ``(k, ...)`` of all processes one below the other, ``total`` rows as :meth:`share` dealt."""
+        return part
+
+    def same(self, model: torch.nn.Module) -> None:
+        """Give every process the first one's weights."""
+
+    def agree(self, value: Any) -> Any:
+        """Return the first process's value."""
+        return value
+
+    def everyone(self, value: Any) -> list[Any]:
+        """Return the values of all processes."""
+        return [value]
+
+
+class Together(Alone):
+    """Several processes, one device each, started by ``accelerate launch`` (or torchrun)."""
+
+    def __init__(self) -> None:
+        from accelerate import Accelerator
+
+        self.accelerator = Accelerator(mixed_precision="no")  # the recipe's own autocast decides, stage by stage
+        self.count, self.index = self.accelerator.num_processes, self.accelerator.process_index
+        self.device = self.accelerator.device
+
+    def share(self, rows: np.ndarray) -> np.ndarray:
+        return np.array_split(rows, self.count)[self.index]
+
+    def add(self, value: Tensor) -> Tensor:
+        return self.accelerator.reduce(value, reduction="sum")
+
+    def largest(self, value: float) -> float:
+        return float(self.accelerator.gather(torch.tensor([value], device=self.device)).max())
+
+    def add_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        # a parameter that no patient of this share reached has no gradient here, and one elsewhere: it counts as 0
+        parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters]
+        total = self.add(torch.cat(parts))  # one message for all of them
+        for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def join(self, part: Tensor, total: int) -> Tensor:
+        from accelerate.utils import pad_across_processes
+
+        longest = -(-total // self.count)
+        padded = self.accelerator.gather(pad_across_processes(part, dim=0))[: longest * self.count]
+        sizes = [len(rows) for rows in np.array_split(np.arange(total), self.count)]
+        return torch.cat([padded[k * longest : k * longest + size] for k, size in enumerate(sizes)])
+
+    def same(self, model: torch.nn.Module) -> None:
+        from accelerate.utils import broadcast
+
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.copy_(broadcast(tensor.detach().clone().contiguous()))
+
+    def agree(self, value: Any) -> Any:
+        from accelerate.utils import broadcast_object_list
+
+        return broadcast_object_list([value])[0]
+
+    def everyone(self, value: Any) -> list[Any]:
+        from accelerate.utils import gather_object
+
+        return gather_object([value])
+
+
+@functools.cache
+def processes() -> Alone:
+    """Return the processes of this fit: :class:`Together` where a launcher started several, else :class:`Alone`."""
+    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "LOCAL_RANK" in os.environ
+    return Together() if launched else Alone()

@@ -1,0 +1,52 @@
+"""Bit-equal reruns on one device."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from cevit_lib.errors import ParameterError
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
+
+
+@contextlib.contextmanager
+def reproducible(wanted: bool = True) -> Iterator[None]:
+    """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives one result.
+
+    Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator does not: the backward
+    pass of its fused attention adds in the order in which its blocks end. With it attention is computed step by step
+    ("math"), which costs time and, by holding every attention matrix, memory: for ViT-B/16 the script
+    ``benchmarks/training.py --deterministic`` measures how much. Other devices, other versions of torch and other
+    numbers of processes still give other last digits.
+
+    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts. It is set here if CUDA has not started in this process.
+
+    Raises
+    ------
+    ParameterError
+        CUDA runs already without the variable.
+    """
+    if not wanted:
+        yield
+        return
+    if torch.cuda.is_available() and os.environ.get(WORKSPACE) not in DETERMINISTIC_WORKSPACES:
+        if torch.cuda.is_initialized():
+            raise ParameterError(
+                f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS reads it only "
+                f"once. Set {WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts "
+                f"(in a notebook: os.environ[{WORKSPACE!r}] = ... in its first cell, before anything is on the GPU)."
+            )
+        os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
