@@ -22,14 +22,20 @@ LARGEST_CORRELATION = 0.925
 _ENOUGH = ((0.2, 6), (0.5, 10), (0.75, 13), (0.85, 16), (1.0, 22))  # (largest |rho|, nodes): error at most 3e-16
 
 
+def _legendre(number: int) -> tuple[list[float], list[float]]:
+    node, weight = np.polynomial.legendre.leggauss(number)
+    return ((node + 1) / 2).tolist(), (weight / 2).tolist()
+
+
+# plain numbers, made once at import: torch.compile cannot trace NumPy's routine
+_LEGENDRE = {number: _legendre(number) for number in range(1, 65)}
+
+
 @functools.lru_cache(maxsize=64)
 def gauss_nodes(number: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Gauss-Legendre nodes and weights on [0, 1]."""
-    node, weight = np.polynomial.legendre.leggauss(number)
-    return (
-        torch.tensor((node + 1) / 2, dtype=dtype, device=device),
-        torch.tensor(weight / 2, dtype=dtype, device=device),
-    )
+    node, weight = _LEGENDRE[number]
+    return torch.tensor(node, dtype=dtype, device=device), torch.tensor(weight, dtype=dtype, device=device)
 
 
 def number_of_nodes(size: Tensor) -> int:
