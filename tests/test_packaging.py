@@ -281,3 +281,10 @@ def test_the_spelling_is_right():
     command = [sys.executable, "-m", "codespell_lib", "-L", "ttest", *checked]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_example_runs_on_the_core_alone():
+    """The code that a reader copies first."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    done = run_without(code + "\nassert outputs.grad.isfinite().all() and outputs.grad.abs().sum() > 0")
+    assert done.returncode == 0, done.stderr
