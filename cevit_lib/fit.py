@@ -38,8 +38,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cevit fit``."""
-    _add_data_arguments(parser)
+    _add_data_arguments(parser, required=False)
     add = parser.add_argument
+    add("--study", help="instead of --data: make one fit of a study's grid, such as simulation")
+    add("--number", type=int, help="which fit of --study, counted from 0")
+    add("--list", action="store_true", help="print the fits of --study as JSON and make none")
     add("--backbone", default="tiny", help="'tiny' (a small ViT trained in full, for a CPU) or any timm ViT name")
     add("--pretrained", action="store_true", help="load timm's weights of that name (needs internet or timm's cache)")
     add("--weights", type=Path, help="file with the backbone's weights, for machines without internet")
@@ -56,7 +59,13 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folds", type=int, default=5, help="of the cross-validation by patient")
     add("--fold", type=int, action="append", help="only this fold, counted from 1; may be repeated (default: all)")
     add("--seed", type=int, default=0, help="root seed of split, weights and order")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...; of several, by commas, one that is free")
+    add("--share", type=int, default=1, help="fits that may use one of several devices at the same time")
+    add("--checkpoint", type=Path, help="folder for the state of unfinished fits; the same command goes on from there")
+    add("--patience", type=int, help="stop a stage when its validation loss has not fallen for so many epochs")
+    add("--accumulation", type=int, help="parts in which a batch is computed, for less memory")
+    add("--compile", action="store_true", help="compile the network (worth its minute on an accelerator)")
+    add("--deterministic", action="store_true", help="bit-equal reruns on one device, at a cost")
     add("--scale", choices=("paper", "smoke"), default="paper", help="a smoke record is never published")
     add("--results", type=Path, help="folder of the records (default: results/, for smoke the scratch folder)")
     add("--table", type=Path, help="CSV file for the predictions, one row a patient (default: beside the records)")
@@ -74,8 +83,38 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_fit(options: argparse.Namespace) -> int:
     """Fit every requested fold; return 0 when all of them have a record, 1 when a fit failed."""
-    from cevit_lib.records import find_record, write_record
+    from cevit_lib.studies.workers import claim
 
+    if options.study:
+        return _run_number(options)
+    if options.data is None:
+        raise ParameterError("name what to fit: --data grape or synthetic, or --study with --number (see --list).")
+    with claim(options.device, options.share) as options.device:
+        return _run_folds(options)
+
+
+def _run_number(options: argparse.Namespace) -> int:
+    """Make one fit of a study's grid: a job of an engine."""
+    import json
+
+    from cevit_lib.studies.workers import claim, listing, run_number
+
+    if options.list:
+        print(json.dumps(listing(options.study, options.scale, options.results)))
+        return 0
+    if options.number is None or options.checkpoint:
+        raise ParameterError("--study needs --number (or --list), and takes no --checkpoint: its fits last a minute.")
+    with claim(options.device, options.share) as device:
+        record = run_number(options.study, options.number, options.scale, device, options.results)
+    print(f"{options.study} {options.number}: record {record['id']}")
+    return 0
+
+
+def _run_folds(options: argparse.Namespace) -> int:
+    from cevit_lib.records import find_record, write_record
+    from cevit_lib.training import processes
+
+    crew = processes()  # of several that fit together all train, and the first one writes
     data = load_data(_data_configuration(options))
     folds = options.fold or list(range(1, options.folds + 1))
     wrong = [fold for fold in folds if not 1 <= fold <= options.folds]
@@ -85,23 +124,28 @@ def run_fit(options: argparse.Namespace) -> int:
     for fold in folds:
         configuration = configuration_of(options, fold)
         study, facts = study_of(configuration), facts_of(data, configuration, options.seed)
-        record = find_record(study, configuration, [options.seed], options.scale, facts, options.results)
+        record = crew.agree(find_record(study, configuration, [options.seed], options.scale, facts, options.results))
+        checkpoint = _checkpoint(options, study, configuration, facts)
         if record is not None:
             print(f"fold {fold} of {options.folds}: record {record['id']} exists, skipped", flush=True)
         else:
             try:
                 record, fitted = fit_fold(
-                    configuration, options.seed, data, options.scale, options.device, options.weights
+                    configuration, options.seed, data, options.scale, options.device, options.weights, checkpoint
                 )
             except CevitError as error:
                 failures.append(fold)
                 print(f"fold {fold} of {options.folds} failed: {error}", file=sys.stderr, flush=True)
                 continue
-            write_record(record, options.results)
-            _save(fitted, options.save, fold)
-            print(f"fold {fold} of {options.folds}: {_one_line(record)}", flush=True)
+            if crew.main:
+                write_record(record, options.results)
+                _save(fitted, options.save, fold)
+                print(f"fold {fold} of {options.folds}: {_one_line(record)}", flush=True)
+            if crew.main and checkpoint is not None:
+                checkpoint.remove()
         records.append(record)
-    _report(records, data, options, failures)
+    if crew.main:
+        _report(records, data, options, failures)
     return 1 if failures else 0
 
 
@@ -145,6 +189,10 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "warm_up": {"epochs": chosen["epochs"], "learning_rate": chosen["learning_rate"]},
         "copula": {"epochs": chosen["copula_epochs"], "learning_rate": chosen["copula_learning_rate"]},
     }
+    further = {"patience": options.patience, "accumulation": options.accumulation, "compiled": options.compile or None,
+               "deterministic": options.deterministic or None}  # fmt: skip
+    for stage in recipes:  # named only where asked for: they are not part of what identifies a plain fit
+        recipes[stage] |= {key: value for key, value in further.items() if value is not None}
     return {
         "data": data, "encoder": encoder, "recipes": recipes, "batch_size": chosen["batch_size"],
         "estimator": options.estimator, "estimate_on": chosen["estimate_on"], "preset": options.preset,
@@ -173,6 +221,7 @@ def fit_fold(
     scale: str = "paper",
     device: str = "auto",
     weights: str | Path | None = None,
+    checkpoint: Any = None,
 ) -> tuple[dict[str, Any], FeasibleFit]:
     """Fit one fold with all its arms; return its record (not written) and the fit itself.
 
@@ -186,8 +235,8 @@ def fit_fold(
     split, randomness = _split(data, configuration, seed), streams(seed, configuration["fold"])
     training, test = data.subset(split.train), data.subset(split.test)
     model = build_model(configuration, data, randomness.weights, weights)
-    fitted = _fit(model, training, configuration, randomness.order, device)
-    control = fitted.arm(None, ARMS[1], device=device)
+    fitted = _fit(model, training, configuration, randomness.order, device, checkpoint)
+    control = fitted.arm(None, ARMS[1], device=device, checkpoint=checkpoint)
     arms = dict(zip(ARMS, (fitted.warm_up, control, fitted.copula), strict=True))
     predictions = {name: predict(arm, test, parameters=fitted.parameters, device=device) for name, arm in arms.items()}
     metrics = {
@@ -232,7 +281,8 @@ def build_model(configuration: dict[str, Any], data: PairedEyes, rng: Any, weigh
     encoder = dict(configuration["encoder"])
     if encoder["weights"] != (_file_hash(weights) if weights and encoder["weights"] else None):
         raise ParameterError(
-            f"this fit stands on the weights file with sha256 {encoder['weights']}…; name it by --weights or CEVIT_WEIGHTS."
+            f"this fit stands on the weights file with sha256 {encoder['weights']}…; name it by --weights or "
+            "CEVIT_WEIGHTS."
         )
     encoder["weights"] = weights if encoder["weights"] else None
     kwargs: dict[str, Any] = {}
@@ -272,9 +322,9 @@ def write_table(table: Any, path: Path, source: str) -> None:
     write_whole(Path(path), text.encode())
 
 
-def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_data_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     add = parser.add_argument
-    add("--data", choices=("grape", "synthetic"), required=True, help="data set")
+    add("--data", choices=("grape", "synthetic"), required=required, help="data set")
     add("--data-folder", type=Path, help="folder of the data set (default: CEVIT_DATA/grape)")
     add("--images", choices=("roi", "cfp"), default="roi", help="GRAPE: optic-nerve-head crops or whole photographs")
     add("--size", type=int, help="height and width of photographs in pixels")
@@ -301,7 +351,7 @@ def _split(data: PairedEyes, configuration: dict[str, Any], seed: int) -> Any:
     return split_by_patient(data, configuration["folds"], streams(seed).split)[configuration["fold"] - 1]
 
 
-def _fit(model: Any, training: PairedEyes, configuration: dict[str, Any], rng: Any, device: str) -> FeasibleFit:
+def _fit(model: Any, training: PairedEyes, configuration: dict[str, Any], rng: Any, device: str, checkpoint: Any) -> FeasibleFit:
     from cevit_lib import estimation
     from cevit_lib.training import Recipe, fit_feasible_cevit
 
@@ -311,6 +361,7 @@ def _fit(model: Any, training: PairedEyes, configuration: dict[str, Any], rng: A
     return fit_feasible_cevit(
         model, training, estimator=getattr(estimation, name)(), estimate_on=configuration["estimate_on"],
         warm_up=warm_up, copula=copula, preset=configuration["preset"], rng=rng, device=device,
+        checkpoint=checkpoint,
     )  # fmt: skip
 
 
@@ -321,6 +372,16 @@ def _file_hash(path: str | Path) -> str:
     if not Path(path).is_file():
         raise ParameterError(f"--weights {path} is no file.")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+
+
+def _checkpoint(options: argparse.Namespace, study: str, configuration: dict, facts: dict) -> Any:
+    """Return the folder for a fit's state, named by the record that it will end in."""
+    from cevit_lib.records import record_id
+    from cevit_lib.training import Checkpoint
+
+    if options.checkpoint is None:
+        return None
+    return Checkpoint(options.checkpoint / f"{study}-{record_id(study, configuration, [options.seed], options.scale, facts)}")
 
 
 def _save(fitted: FeasibleFit, folder: Path | None, fold: int) -> None:

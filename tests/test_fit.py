@@ -1,0 +1,127 @@
+"""The commands fit and predict: a record a fold, nothing fitted twice, a table that says what it is not for."""
+
+import argparse
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from cevit_lib import fit
+from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.records.store import read_record
+
+pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
+
+LITTLE = "--data synthetic --n 90 --window 9 --epochs 1 --copula-epochs 1 --folds 3 --scale smoke".split()
+
+
+def options(*more: str, command: str = "fit") -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    getattr(fit, f"add_{command}_arguments")(parser)
+    return parser.parse_args([str(argument) for argument in more])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """All three folds of a very small study, with saved models."""
+    folder = tmp_path_factory.mktemp("fit")
+    chosen = options(*LITTLE, "--results", folder, "--save", folder / "models", "--table", folder / "table.csv")
+    assert fit.run_fit(chosen) == 0
+    return folder
+
+
+def test_declaring_the_options_imports_nothing_heavy():
+    program = (
+        "import sys, argparse; from cevit_lib import fit; p = argparse.ArgumentParser();"
+        "fit.add_fit_arguments(p); fit.add_predict_arguments(argparse.ArgumentParser()); p.format_help();"
+        "print([name for name in ('torch', 'timm', 'pandas', 'numpy', 'scipy') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_each_fold_ends_with_a_valid_record(done):
+    records = [read_record(path) for path in sorted((done / "fit-synthetic").glob("*.json"))]
+    assert sorted(record["configuration"]["fold"] for record in records) == [1, 2, 3]
+    for record in records:
+        assert set(record["metrics"]) == set(fit.ARMS) and record["scale"] == "smoke"
+        assert np.shape(record["parameters"]["correlation"]) == (4, 4)
+        assert len(record["trace"]) == 3  # warm-up, copula and the control, one epoch each
+        assert "random, trained here in full" in record["notes"]
+        assert record["configuration"]["recipes"]["warm_up"]["learning_rate"] == 2e-3  # defaults are in the record
+    assert len({record["data"]["split"] for record in records}) == 3
+
+
+def test_every_patient_is_predicted_once_by_a_fit_without_him(done):
+    lines = (done / "table.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# not for clinical use")
+    table = pd.read_csv(done / "table.csv", comment="#", dtype={"id": str})
+    assert list(table["id"]) == [f"S{i:05d}" for i in range(90)]
+    np.testing.assert_allclose(table[[c for c in table if c.startswith("joint")]].sum(axis=1), 1, atol=1e-4)
+    records = {r["configuration"]["fold"]: r for r in map(read_record, (done / "fit-synthetic").glob("*.json"))}
+    for fold, part in table.groupby("fold"):
+        assert set(part["id"]) == set(records[fold]["predictions"]["id"])
+
+
+def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, capsys, monkeypatch):
+    def forbidden(*arguments, **keywords):
+        raise TrainingError("fitted twice")
+
+    monkeypatch.setattr(fit, "fit_fold", forbidden)
+    assert fit.run_fit(options(*LITTLE, "--results", done, "--table", done / "again.csv")) == 0
+    assert capsys.readouterr().out.count("exists, skipped") == 3
+    assert (done / "again.csv").read_text().splitlines()[1:] == (done / "table.csv").read_text().splitlines()[1:]
+    assert fit.run_fit(options(*LITTLE, "--results", done, "--seed", "5", "--fold", "1")) == 1
+    assert "fold 1 of 3 failed: fitted twice" in capsys.readouterr().err
+
+
+def test_refit_gives_the_same_numbers(done):
+    record = read_record(next((done / "fit-synthetic").glob("*.json")))
+    again = fit.refit(record)
+    assert again["id"] == record["id"]
+    assert again["predictions"]["copula"] == record["predictions"]["copula"]
+    assert json.loads(json.dumps(again["parameters"])) == record["parameters"]
+
+
+def test_predict_writes_the_saved_models_table(done, tmp_path):
+    chosen = options(
+        "--data", "synthetic", "--n", "12", "--model", done / "models" / "fold-2", "--table", tmp_path / "new.csv",
+        command="predict",
+    )  # fmt: skip
+    assert fit.run_predict(chosen) == 0
+    assert (tmp_path / "new.csv").read_text().startswith("# not for clinical use; model fold-2")
+    assert len(pd.read_csv(tmp_path / "new.csv", comment="#")) == 12
+
+
+def test_impossible_options_are_named():
+    with pytest.raises(ParameterError, match="--fold 4: there are folds 1 to 3"):
+        fit.run_fit(options(*LITTLE, "--fold", "4"))
+    with pytest.raises(ParameterError, match="is no file"):
+        fit.run_fit(options(*LITTLE, "--weights", "none.pth"))
+
+
+def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):
+    torch.save({}, tmp_path / "vit.pth")
+    chosen = options(*LITTLE, "--weights", tmp_path / "vit.pth")
+    configuration = fit.configuration_of(chosen, 1)
+    assert str(tmp_path) not in json.dumps(configuration) and len(configuration["encoder"]["weights"]) == 16
+    data = fit.load_data(configuration["data"])
+    with pytest.raises(ParameterError, match="CEVIT_WEIGHTS"):
+        fit.build_model(configuration, data, np.random.default_rng(0))
+
+
+def test_grape_ends_with_a_record_and_a_table(grape_folder, tmp_path):
+    chosen = options(
+        "--data", "grape", "--data-folder", grape_folder, "--size", "24", "--epochs", "1", "--copula-epochs", "1",
+        "--estimate-on", "train", "--fold", "2", "--scale", "smoke", "--results", tmp_path,
+    )  # fmt: skip
+    assert fit.run_fit(chosen) == 0
+    record = read_record(next((tmp_path / "fit-grape").glob("*.json")))
+    assert record["data"]["patients"] == 112 and len(record["predictions"]["id"]) in (22, 23)
+    assert "folder" not in record["configuration"]["data"]
+    table = pd.read_csv(next((tmp_path / "fit-grape").glob("*.csv")), comment="#")
+    assert len(table) == len(record["predictions"]["id"]) and table["mean RNFL_OS (um)"].between(30, 150).all()

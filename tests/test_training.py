@@ -1,0 +1,382 @@
+"""Training: Algorithm 3 step by step, units undone, bit-equal reruns, clear stops, models that survive a process."""
+
+import json
+import math
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import timm
+import torch
+
+from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
+from cevit_lib.datasets import PairedEyes, SyntheticPairs
+from cevit_lib.encoder import BiChannelViT
+from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, NotConvergedWarning, ParameterError, TrainingError
+from cevit_lib.training import (
+    PAPER_COPULA,
+    PAPER_WARM_UP,
+    Recipe,
+    Standardisation,
+    fit_copula,
+    fit_feasible_cevit,
+    fit_warm_up,
+    load_model,
+    predict,
+    predict_outputs,
+    save_model,
+    streams,
+)
+
+NAME = "vit_tiny_patch16_224"
+SMALL = dict(img_size=9, patch_size=3, in_chans=1, embed_dim=24, depth=1, num_heads=2)
+QUICK = Recipe(epochs=2, learning_rate=1e-3, batch_size=40)
+
+pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
+
+
+def build(seed: int = 0, **changes) -> BiChannelViT:
+    arguments = dict(backbone=NAME, pretrained=False, lora_rank=0, normalise=False, rng=np.random.default_rng(seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        return BiChannelViT(**(arguments | SMALL | changes))
+
+
+def draw(n: int = 160, seed: int = 0) -> SyntheticPairs:
+    return SyntheticPairs(n, np.random.default_rng(seed), window=9)
+
+
+class Mean(torch.nn.Module):
+    """The smallest network: the images' mean, a slope and a shift per output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.full((4,), 0.1))
+        self.shift = torch.nn.Parameter(torch.zeros(4))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        means = images.mean((2, 3, 4))
+        return means[:, [0, 1, 0, 1]] * self.slope + self.shift
+
+
+# ---- recipes and units ----------------------------------------------------------------------------------------------
+
+
+def test_step_schedule_is_torchs():
+    recipe = PAPER_WARM_UP
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=recipe.learning_rate)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.9)
+    for epoch in range(recipe.epochs):
+        mine = recipe.learning_rate * recipe.factor(epoch * 7 + 3, 7)
+        assert mine == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert (PAPER_COPULA.epochs, PAPER_COPULA.learning_rate, PAPER_COPULA.step_epochs) == (60, 1e-4, 2)
+
+
+def test_cosine_schedule_rises_then_falls_to_zero():
+    recipe = Recipe(epochs=10, rise=0.1)
+    factors = [recipe.factor(step, 10) for step in range(100)]
+    assert factors[:10] == sorted(factors[:10]) and factors[10:] == sorted(factors[10:], reverse=True)
+    assert max(factors) == factors[10] == 1.0 and factors[-1] < 1e-3
+
+
+def test_recipes_out_of_range_are_refused():
+    for wrong in (dict(epochs=0), dict(learning_rate=0), dict(rise=1.0), dict(optimizer="sgd"), dict(clip=-1.0)):
+        with pytest.raises(ParameterError):
+            Recipe(**wrong)
+
+
+def test_biases_and_single_numbers_are_never_decayed():
+    groups = Recipe(weight_decay=0.3).build_optimizer(build().parameters()).param_groups
+    assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
+    assert all(p.dim() >= 2 for p in groups[0]["params"]) and all(p.dim() < 2 for p in groups[1]["params"])
+
+
+def test_standardisation_uses_what_is_observed_and_is_undone():
+    y = torch.tensor([[1.0, 10, 0, 1], [3.0, float("nan"), 1, 1], [5.0, 30, 0, 0]], dtype=torch.float64)
+    scale = Standardisation.of(y, 2)
+    torch.testing.assert_close(scale.mean, torch.tensor([3.0, 20.0], dtype=torch.float64))
+    torch.testing.assert_close(scale.sd, torch.tensor([2.0, math.sqrt(200)], dtype=torch.float64))
+    torch.testing.assert_close(scale.undo(scale.apply(y)), y, equal_nan=True)
+    again = Standardisation.from_dict(json.loads(json.dumps(scale.to_dict())))
+    torch.testing.assert_close(again.sd, scale.sd)
+    y[:, 1] = 7
+    with pytest.raises(DataError, match="'AL' is constant"):
+        Standardisation.of(y, 2, ("a", "AL", "c", "d"))
+
+
+def test_copula_loss_in_standard_units_differs_by_a_constant_only():
+    data = draw(50)
+    scale = Standardisation.of(data.y, 2)
+    outputs = torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    parameters = CopulaParameters(data.truth.correlation, torch.tensor([1.3, 0.8], dtype=torch.float64))
+    raw = CopulaLoss(parameters, reduction="none")(scale.undo(outputs), data.y)
+    inside = CopulaLoss(scale.parameters_inside(parameters), reduction="none")(outputs, scale.apply(data.y))
+    torch.testing.assert_close(raw - inside, torch.full((50,), float(scale.sd.log().sum()), dtype=torch.float64))
+
+
+def test_streams_are_independent_and_do_not_depend_on_each_other():
+    first, again, fold = streams(3), streams(3), streams(3, 1)
+    first.data.random(1000)
+    assert first.order.random() == again.order.random() != fold.order.random()
+
+
+# ---- the loop -------------------------------------------------------------------------------------------------------
+
+
+def test_one_step_is_the_gradient_step_of_the_mean_loss():
+    data = draw(30)
+    recipe = Recipe(1, 0.1, 30, "adam", 0.0, "constant", clip=None)
+    fit = fit_warm_up(Mean(), data, recipe, rng=np.random.default_rng(0), standardise=False)
+    model = Mean()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    loss = EmpiricalLoss(2, reduction="sum")(model(data.load()), data.y.float()) / 30
+    loss.backward()
+    optimizer.step()
+    for got, expected in zip(fit.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+    assert fit.trace[0]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_training_improves_on_the_mean_and_nears_the_truth():
+    data, test = draw(500), draw(300, seed=9)
+    fit = fit_warm_up(build(embed_dim=32), data, Recipe(12, 4e-3, 32), rng=np.random.default_rng(0), validation=test)
+    error = (predict_outputs(fit, test) - test.y)[:, :2].square().mean(0)
+    spread, noise = test.y[:, :2].var(0), 1.0
+    assert (error < 0.5 * spread).all() and (error > 0.8 * noise).all()
+    assert fit.trace[-1]["loss"] < fit.trace[0]["loss"] and fit.trace[-1]["validation_loss"] < 2.9
+    assert [entry["epoch"] for entry in fit.trace] == list(range(1, 13))
+
+
+def test_reruns_are_equal_bit_for_bit_and_other_seeds_are_not():
+    data = draw()
+    runs = [
+        fit_warm_up(build(proj_drop_rate=0.1), data, QUICK, rng=np.random.default_rng(seed)) for seed in (4, 4, 5)
+    ]
+    first, again, other = (predict_outputs(fit, data) for fit in runs)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_training_leaves_torchs_global_randomness_alone():
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    fit_warm_up(build(), draw(), QUICK, rng=np.random.default_rng(0))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_missing_responses_are_left_out_not_spread():
+    data = draw(40)
+    y = data.y.clone()
+    y[::3, 0] = y[1::3, 3] = float("nan")
+    part = PairedEyes(data.images, y, data.ids, data.responses, 2)
+    fit = fit_warm_up(build(), part, QUICK, rng=np.random.default_rng(0))
+    assert torch.isfinite(predict_outputs(fit, part)).all()
+
+
+def test_a_patient_with_broken_pixels_is_named():
+    data = draw(40)
+    images = data.images.clone()
+    images[17, 1, 0, 4, 4] = float("nan")
+    with pytest.raises(TrainingError, match=r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'"):
+        fit_warm_up(build(), data.with_images(images), QUICK, rng=np.random.default_rng(0))
+
+
+def test_divergence_names_epoch_batch_and_learning_rate():
+    recipe = Recipe(5, 1e30, 20, "adam", 0.0, "constant", clip=None)
+    with pytest.raises(TrainingError, match=r"epoch \d, batch \d of 8.*learning rate 1e\+30 is too large"):
+        fit_warm_up(build(), draw(), recipe, rng=np.random.default_rng(0))
+
+
+def test_a_constant_predictor_stops_the_fit():
+    blank = draw(60).with_images(torch.zeros(60, 2, 1, 9, 9))
+    with pytest.raises(TrainingError, match=r"epoch 3 .*same for every patient.*carry no signal"):
+        fit_warm_up(build(), blank, Recipe(6, 1e-3, 30), rng=np.random.default_rng(0))
+
+
+# ---- Algorithm 3 ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def feasible():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        return fit_feasible_cevit(
+            build(), draw(300), warm_up=Recipe(5, 3e-3, 40), copula=Recipe(2, 3e-4, 40), rng=np.random.default_rng(0)
+        )
+
+
+def test_stages_follow_each_other_and_the_warm_up_stays(feasible):
+    assert [e["stage"] for e in feasible.copula.trace] == ["warm-up"] * 5 + ["copula"] * 2
+    assert len(feasible.warm_up.trace) == 5
+    assert set(feasible.seen.ids).isdisjoint(feasible.held_out.ids) and len(feasible.held_out) == 30
+    data = draw(20, seed=3)
+    assert not torch.equal(predict_outputs(feasible.warm_up, data), predict_outputs(feasible.copula, data))
+
+
+def test_the_estimate_comes_from_the_held_out_patients(feasible):
+    from cevit_lib.estimation import ExactEM
+
+    outputs = predict_outputs(feasible.warm_up, feasible.held_out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        again = ExactEM().fit(outputs, feasible.held_out.y).parameters_
+    torch.testing.assert_close(feasible.parameters.correlation, again.correlation)
+    torch.testing.assert_close(feasible.parameters.scale, again.scale)  # raw units
+
+
+def test_an_arm_with_the_same_loss_is_the_same_fit(feasible):
+    data = draw(20, seed=3)
+    arm = feasible.arm(feasible.parameters, "again")
+    assert torch.equal(predict_outputs(arm, data), predict_outputs(feasible.copula, data))
+    control = feasible.arm(None, "empirical")
+    assert not torch.equal(predict_outputs(control, data), predict_outputs(feasible.copula, data))
+    assert len(control.trace) == len(feasible.copula.trace)
+
+
+def test_copula_training_lowers_the_copula_loss(feasible):
+    scale = feasible.warm_up.standardisation
+    loss = CopulaLoss(scale.parameters_inside(feasible.parameters), reduction="mean")
+    before, after = (
+        float(loss(scale.apply(predict_outputs(fit, feasible.seen)), scale.apply(feasible.seen.y)))
+        for fit in (feasible.warm_up, feasible.copula)
+    )
+    assert after < before
+
+
+@pytest.mark.parametrize("where", ["train", "cross-fitted"])
+def test_other_places_to_estimate_on(where):
+    fit = fit_feasible_cevit(
+        build(), draw(120), estimate_on=where, warm_up=QUICK, copula=QUICK, rng=np.random.default_rng(0), folds=2
+    )
+    assert fit.held_out is None and len(fit.seen) == 120 and fit.copula.notes["estimate_on"] == where
+
+
+def test_preset_paper_is_fmcem_on_training_residuals_in_raw_units(monkeypatch):
+    from cevit_lib.training import feasible as module
+
+    monkeypatch.setattr(module, "PAPER_WARM_UP", QUICK)
+    monkeypatch.setattr(module, "PAPER_COPULA", QUICK)
+    fit = fit_feasible_cevit(build(), draw(120), preset="paper", rng=np.random.default_rng(0))
+    assert type(fit.estimator).__name__ == "FastMCEM" and fit.copula.notes["estimate_on"] == "train"
+    assert fit.copula.standardisation.sd.tolist() == [1.0, 1.0]
+    with pytest.raises(ParameterError, match="preset"):
+        fit_feasible_cevit(build(), draw(20), preset="ours", rng=np.random.default_rng(0))
+
+
+def test_a_near_singular_estimate_is_shrunk_and_said(monkeypatch):
+    class Extreme:
+        converged_ = True
+
+        def fit(self, outputs, y):
+            matrix = np.full((4, 4), 0.9999) + 1e-4 * np.eye(4)
+            self.parameters_ = CopulaParameters(torch.from_numpy(matrix), torch.ones(2, dtype=torch.float64))
+            return self
+
+    fit = fit_feasible_cevit(
+        build(), draw(60), estimator=Extreme(), warm_up=QUICK, copula=QUICK, rng=np.random.default_rng(0)
+    )
+    assert fit.copula.notes["shrunk"] > 0 and fit.parameters.smallest_eigenvalue() == pytest.approx(0.05)
+
+
+def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
+    class Oracle(torch.nn.Module):
+        """Repeats the responses: they are written into the pixels."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.unit = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, images):
+            return images[:, 0, 0, 0, :4] * self.unit
+
+    data = draw(60)
+    y = Standardisation.of(data.y, 2).apply(data.y).float()
+    images = torch.zeros(60, 2, 1, 4, 4)
+    images[:, 0, 0, 0] = y
+    with pytest.raises(TrainingError, match="by heart"):
+        fit_feasible_cevit(
+            Oracle(), data.with_images(images), estimate_on="train", warm_up=Recipe(1, 1e-6, 60),
+            rng=np.random.default_rng(0),
+        )  # fmt: skip
+
+
+# ---- predictions ----------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_coherent(feasible):
+    test = draw(50, seed=8)
+    got = predict(feasible.copula, test)
+    joint = got.joint
+    torch.testing.assert_close(joint.sum((1, 2)), torch.ones(50, dtype=torch.float64))
+    torch.testing.assert_close(joint[:, 1].sum(1), got.probabilities[:, 0])
+    torch.testing.assert_close(joint[:, :, 1].sum(1), got.probabilities[:, 1])
+    best = joint.flatten(1).argmax(1)
+    torch.testing.assert_close(got.classes(), torch.stack([best // 2, best % 2], 1))
+    table = got.table()
+    assert list(table["id"]) == list(test.ids) and table.shape == (50, 11)
+    with pytest.raises(ParameterError):
+        got.classes("naive")
+
+
+def test_predictions_without_an_estimate_are_independent():
+    data = draw(30)
+    fit = fit_warm_up(build(), data, QUICK, rng=np.random.default_rng(0))
+    got = predict(fit, data)
+    torch.testing.assert_close(got.joint[:, 1, 1], got.probabilities.prod(1))
+    assert torch.equal(got.classes(), got.classes("marginal"))
+
+
+# ---- saving ---------------------------------------------------------------------------------------------------------
+
+
+def with_parameters(model) -> object:
+    data = draw(40)
+    warm = fit_warm_up(model, data, QUICK, rng=np.random.default_rng(0))
+    parameters = CopulaParameters(data.truth.correlation, data.truth.scale)
+    return fit_copula(warm, data, parameters, QUICK, rng=np.random.default_rng(1))
+
+
+def test_a_saved_model_gives_identical_outputs_in_a_new_process(tmp_path):
+    fit, data = with_parameters(build(lora_rank=2, lora="separate")), draw(25, seed=5)
+    save_model(fit, tmp_path / "model")
+    program = (
+        "import sys, numpy as np, torch\n"
+        "from cevit_lib.datasets import SyntheticPairs\n"
+        "from cevit_lib.training import load_model, predict\n"
+        "fit = load_model(sys.argv[1])\n"
+        "got = predict(fit, SyntheticPairs(25, np.random.default_rng(5), window=9))\n"
+        "torch.save([got.outputs, got.joint], sys.argv[2])\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "model", tmp_path / "got.pt"], check=True, timeout=120)
+    outputs, joint = torch.load(tmp_path / "got.pt", weights_only=True)
+    mine = predict(fit, data)
+    assert torch.equal(outputs, mine.outputs) and torch.equal(joint, mine.joint)
+    described = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert described["use"] == "not for clinical use" and described["labels"].keys() == set(data.responses[2:])
+    with pytest.raises(ParameterError, match="never overwritten"):
+        save_model(fit, tmp_path / "model")
+
+
+def test_a_model_on_a_file_of_weights_stores_what_trained_and_refuses_another_base(tmp_path):
+    for name, seed in (("base.pth", 0), ("other.pth", 1)):
+        torch.manual_seed(seed)
+        torch.save(timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL).state_dict(), tmp_path / name)
+    model = BiChannelViT(NAME, weights=tmp_path / "base.pth", lora_rank=2, normalise=False, **SMALL)
+    fit = with_parameters(model)
+    save_model(fit, tmp_path / "model")
+    stored = torch.load(tmp_path / "model" / "tensors.pt", weights_only=True)
+    assert set(stored) == {name for name, p in fit.model.named_parameters() if p.requires_grad}
+    assert {name.split(".")[0] for name in stored} == {"backbone", "adapter_weight", "heads"}
+    again = load_model(tmp_path / "model", weights=tmp_path / "base.pth")
+    assert torch.equal(predict_outputs(again, draw(9)), predict_outputs(fit, draw(9)))
+    with pytest.raises(DataError, match="was trained on base weights"):
+        load_model(tmp_path / "model", weights=tmp_path / "other.pth")
+
+
+def test_an_incomplete_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match="model.json is missing"):
+        load_model(tmp_path)
