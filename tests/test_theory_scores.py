@@ -1,4 +1,4 @@
-"""The phenomenon, its distortions, the interpretation and the gain: closed forms against Monte Carlo and enumeration."""
+"""The phenomenon, its distortions, interpretation and gain: closed forms against Monte Carlo and enumeration."""
 
 import numpy as np
 import pytest

@@ -150,7 +150,7 @@ def plot_singularity(records):
 
 
 def plot_residuals(record, linear):
-    """Proposition 3: residual correlation under each distortion (left), and least squares with many features (right)."""
+    """Proposition 3: residual correlation under each distortion (left), least squares with many features (right)."""
     with style():
         figure, (left, right) = new_figure((7.2, 4.2), 1, 2)
         left.axvspan(1.0, 60, color=color("light"), alpha=0.35, linewidth=0)
@@ -158,7 +158,7 @@ def plot_residuals(record, linear):
         for (name, path), (marker, line), ink in zip(paths.items(), _PATH, _INK, strict=False):
             left.plot(path["ratio"], path["limit"], color=ink, linestyle=line, linewidth=1.4)
             left.plot(path["points"]["ratio"], path["points"]["estimate"], color=ink, marker=marker, linestyle="none",
-                      label=LABELS[name].replace("own-latent", "own-error").replace("shared-latent", "shared-error"))  # fmt: skip
+                      label=LABELS[name].replace("latent", "error"))  # fmt: skip
         _truth(left, TRUE_R12)
         left.set(xscale="log", xlabel="Cov of plug-in means / true", ylabel="limit of the estimate of rho12")
         left.legend(fontsize=7.5, loc="lower right")

@@ -1,1 +1,1 @@
-"""Drivers of the Monte Carlo studies: they run settings, write records, and are never imported by the library proper."""
+"""Drivers of the Monte Carlo studies: they run settings and write records; the library proper never imports them."""

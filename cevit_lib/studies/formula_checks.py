@@ -1,4 +1,4 @@
-"""Numbers behind "Proofs, checked" and the verdicts: each printed formula against the right one, on seeded random inputs.
+"""Numbers behind "Proofs, checked" and the verdicts: printed formulas against right ones on seeded random inputs.
 
 One record per part, study ``formula-checks``. Deterministic parts have no standard error; the others are shares over
 ``n`` independent draws, whose standard error is sqrt(share (1 - share) / n) at most.
@@ -29,7 +29,7 @@ def observed_cells(outputs, y, parameters, formula: str) -> np.ndarray:
 
 
 def check_theorem(c: dict, rng: np.random.Generator) -> dict:
-    """Eq. (10) as printed on data from the model: how often its probability is not positive, and how wrong its log is."""
+    """Eq. (10) as printed on data from the model: how often it is not positive, and how wrong its log is."""
     parameters, found = CopulaParameters(theory.TOY_CORRELATION, [1.0, 1.0]), {}
     for sd in c["logit_sd"]:
         outputs = sd * rng.standard_normal((c["n"], 4))
@@ -165,7 +165,7 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_concordance(c: dict, rng: np.random.Generator) -> dict:
-    """The monotonicity lemma: printed values above 1, the Gaussian closed form, and the counter-example by a linear programme."""
+    """The monotonicity lemma: printed values above 1, the Gaussian closed form, the counter-example."""
     support, margin = np.array(c["support"]), np.full(len(c["support"]), 1 / len(c["support"]))
     low = theory.extreme_concordance(support, margin, c["covariances"][0], 0.569, largest=True)
     high = theory.extreme_concordance(support, margin, c["covariances"][1], 0.569)
@@ -299,10 +299,11 @@ def check_regression(c: dict, rng: np.random.Generator) -> dict:
                 squares[i] = [((b - truth) ** 2).sum() for b in model.fit(model.design @ truth + e)]
             ratio = squares.mean(0)
             relative = np.cov(squares.T) / np.outer(ratio, ratio) / c["replications"]
+            variance = max(relative[0, 0] + relative[1, 1] - 2 * relative[0, 1], 0.0)
             found[f"{'shared' if shared else 'separate'}:{r:g}"] = {
                 "exact": model.efficiency(), "limit": float(theory.gain_limit(c["rho"], r)),
                 "monte_carlo": float(ratio[0] / ratio[1]),
-                "se": float(ratio[0] / ratio[1] * np.sqrt(max(relative[0, 0] + relative[1, 1] - 2 * relative[0, 1], 0))),
+                "se": float(ratio[0] / ratio[1] * np.sqrt(variance)),
             }  # fmt: skip
     return found
 

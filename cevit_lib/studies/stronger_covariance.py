@@ -1,9 +1,9 @@
 """Monte Carlo studies of the stronger covariance phenomenon: how plug-in scores move each estimate of Gamma.
 
 Each study is a list of settings, each setting one record with its replications as columns. A replication has its own
-stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the root seed, so differences between them are paired.
+stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the root seed, so their differences are paired.
 
-    python -m cevit_lib.studies.stronger_covariance --scale paper      writes results/<study>/<id>.json, skips what is there
+    python -m cevit_lib.studies.stronger_covariance --scale paper    writes results/, skips what is there
 """
 
 import argparse
@@ -131,7 +131,7 @@ def held_out(outputs, y, correlation, scale) -> float:
 
 
 def replicate_network(configuration: dict, rng: np.random.Generator) -> dict:
-    """One replication of the network: estimates at each checkpoint, from training outputs and from cross-fitted ones."""
+    """One replication of the network: estimates at each checkpoint, from training and from cross-fitted outputs."""
     c = configuration
     draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
     train, test = draw.subset(np.arange(c["n"])), draw.subset(np.arange(c["n"], c["n"] + c["n_test"]))
@@ -219,7 +219,8 @@ def linear_settings(smoke: bool) -> list[dict]:
 def network_settings(smoke: bool) -> list[dict]:
     """A small network from its first steps to past interpolation."""
     base = {"n": 500, "n_test": 2000, "features": 20, "width": 128, "folds": 5, "replications": 5, "sweeps": 0,
-            "checkpoints": [20, 50, 100, 200, 400, 800, 1500], "estimators": ["maximum-likelihood", "fmcem"]}  # fmt: skip
+            "checkpoints": [20, 50, 100, 200, 400, 800, 1500],
+            "estimators": ["maximum-likelihood", "fmcem"]}  # fmt: skip
     if smoke:
         base |= {"n": 100, "n_test": 100, "replications": 1, "checkpoints": [20, 100], "folds": 2}
     return [base]

@@ -1,6 +1,6 @@
 """Checks of the paper's theory: what each proposition claims, what holds, and the printed formulas that do not.
 
-Everything here serves the pages "Stronger covariance" and "Proofs, checked"; the loss and the estimators do not need it.
+Everything here serves the pages "Stronger covariance" and "Proofs, checked"; loss and estimators do not need it.
 """
 
 from cevit_lib.theory._arrays import bivariate_cdf, outputs_from_scores, scores_from_outputs, tensor

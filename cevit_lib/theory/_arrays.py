@@ -19,7 +19,7 @@ __all__ = [
 
 
 def bivariate_cdf(x, y, correlation):
-    """P(Z1 < x, Z2 < y) of a standard normal pair, as a float64 array (see :func:`cevit_lib.normal.bivariate_normal_cdf`)."""
+    """P(Z1 < x, Z2 < y) of a standard normal pair, as an array; see :func:`cevit_lib.normal.bivariate_normal_cdf`."""
     tensors = [torch.as_tensor(np.asarray(a, dtype=float)) for a in np.broadcast_arrays(x, y, correlation)]
     return bivariate_normal_cdf(*[t.contiguous() for t in tensors]).numpy()
 

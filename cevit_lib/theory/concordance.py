@@ -1,4 +1,4 @@
-r"""Concordance of two labels: the monotonicity lemma of Supplement A.2, where it holds and where covariance is not enough.
+r"""Concordance of two labels: the monotonicity lemma of Supplement A.2, where it holds and where it does not.
 
 P_conc(q3, q4) = P(y3 = y4) = 1 - Phi(q3) - Phi(q4) + 2 Phi_2(q3, q4; rho). The printed form is 2 Phi_2(q3, q4; rho),
 from a symmetry Phi_2(a, b; r) = Phi_2(-a, -b; r) that does not hold.
@@ -25,8 +25,8 @@ def printed_concordance_probability(q3, q4, correlation):
 def expected_concordance(mean, covariance, correlation):
     """E P_conc for Gaussian scores (q3, q4) ~ N(mean, covariance), in closed form.
 
-    w_j = q_j + u_j is Gaussian with variance 1 + s_j^2 and the labels are its signs, so the expectation is the concordance
-    probability at the attenuated means and the correlation (gamma + rho) / sqrt((1 + s3^2)(1 + s4^2)).
+    w_j = q_j + u_j is Gaussian with variance 1 + s_j^2 and the labels are its signs, so the expectation is the
+    concordance probability at the attenuated means and the correlation (gamma + rho) / sqrt((1 + s3^2)(1 + s4^2)).
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ from cevit_lib.theory._arrays import bivariate_cdf, ndtr
 def normal_cdf(upper, mean, covariance, nodes: int = 40) -> float:
     """P(u <= upper) for u ~ N(mean, covariance); infinite limits drop their coordinate.
 
-    Beyond two coordinates, the first p1 - 2 are integrated by Gauss-Legendre over the part within 8.5 standard deviations
-    and the other two, given them, by the bivariate cdf: slow, and independent of the library's own p1 > 2.
+    Beyond two coordinates, the first p1 - 2 are integrated by Gauss-Legendre within 8.5 standard deviations and
+    the other two, given them, by the bivariate cdf: slow, and independent of the library's own p1 > 2.
     """
     upper, mean, covariance = (np.asarray(a, dtype=float) for a in (upper, mean, covariance))
     if (upper == -np.inf).any():
@@ -77,7 +77,7 @@ def inclusion_exclusion_probability(labels, thresholds, mean, covariance) -> flo
 def printed_limits_probability(labels, thresholds, mean, covariance) -> float:
     """The sum of Corollary A.1 with its printed limits: -c_k for k in A without T. Kept, wrong: it falls below zero.
 
-    A second transcription, independent of ``formula="printed-corollary"`` in ``cevit_lib.copula``; a test compares them.
+    A second transcription, independent of ``formula="printed-corollary"`` in ``cevit_lib.copula``; a test compares.
     """
     labels, thresholds = np.asarray(labels), np.asarray(thresholds, dtype=float)
     total = 0.0

@@ -1,4 +1,4 @@
-"""The signs of Section 2.3 and 3.1: what the printed objective, trace and cross entropy are, and what they should be."""
+"""The signs of Section 2.3 and 3.1: the printed objective, trace and cross entropy, and what they should be."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 r"""When a copula loss can help: the SUR / GLS view, and where the two losses have the same minimum.
 
-The closing paragraph of the Discussion says that the minima of the copula loss and of the empirical loss coincide. These
-functions show the case in which that is exact (identical regressors or interpolation) and the ones in which it is not.
+The closing paragraph of the Discussion says that the minima of the copula loss and of the empirical loss coincide.
+These functions show where that is exact (identical regressors or interpolation) and where it is not.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ CELLS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 def gain_limit(rho: float, image_correlation) -> np.ndarray:
     """Large-sample variance ratio OLS / GLS of a coefficient: (1 - rho^2 r^2) / (1 - rho^2).
 
-    One regressor per eye, correlated r between the eyes; the same for separate and for shared weights. It is 1 / (1 - rho^2)
-    for unrelated images and 1 where both eyes show the same.
+    One regressor per eye, correlated r between the eyes; the same for separate and for shared weights. It is
+    1 / (1 - rho^2) for unrelated images and 1 where both eyes show the same.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ _SIGNS = torch.tensor([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)], dtyp
 
 
 def _log_cells(q3, q4, correlation):
-    """log P of the four cells for scores q3, q4 (m,), stacked last in the order of ``CELLS``: (m, 4), differentiable."""
+    """log P of the four cells for scores q3, q4 (m,): (m, 4) in the order of ``CELLS``, differentiable."""
     s3, s4 = _SIGNS[:, 0], _SIGNS[:, 1]
     scores = [s * torch.as_tensor(q, dtype=torch.float64)[..., None] for s, q in ((s3, q3), (s4, q4))]
     return log_bivariate_normal_cdf(*scores, s3 * s4 * correlation)
@@ -126,8 +126,8 @@ def binary_pair_minimum(scores, rho_true: float, rho_assumed: float) -> np.ndarr
 def free_model_minimum(scores, correlation, assumed, nodes: int = 24) -> np.ndarray:
     """Outputs (q1, ..., q4) that minimise the population copula loss of one image pair under an assumed Gamma.
 
-    Nothing ties the outputs of different images together (an unrestricted model). The expectation over the two residuals
-    is a Gauss-Hermite rule with ``nodes`` points each, over the labels it is exact.
+    Nothing ties the outputs of different images together (an unrestricted model). The expectation over the two
+    residuals is a Gauss-Hermite rule with ``nodes`` points each, over the labels it is exact.
 
     Parameters
     ----------

@@ -41,8 +41,8 @@ def total_label_covariance(mean, variance, covariance, correlation) -> dict:
 def implied_latent_correlation(estimated_covariance, true_covariance, correlation):
     """rho34 that keeps the labels' joint distribution when Cov(q3, q4) changes but the margins do not.
 
-    For Gaussian scores the labels see only Cov(q3, q4) + rho34 (:func:`total_label_covariance`), so a covariance that is
-    too large by d leaves a latent correlation that is too *small* by d, exactly as for regression.
+    For Gaussian scores the labels see only Cov(q3, q4) + rho34 (:func:`total_label_covariance`), so a covariance that
+    is too large by d leaves a latent correlation that is too *small* by d, exactly as for regression.
     """
     return correlation - (np.asarray(estimated_covariance, dtype=float) - true_covariance)
 
@@ -98,8 +98,8 @@ def evaluate_rule(cells, predicted, reference) -> RuleComparison:
 def compare_rules(p3, p4, correlation) -> dict[str, RuleComparison]:
     """Marginal rule (p > 1/2), joint Bayes rule and the printed joint rule, on the same patients.
 
-    The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye accuracy, the metric of the
-    paper's ACC_L and ACC_R. No rule can beat either at its own metric, whatever the correlation.
+    The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye accuracy, the metric of
+    the paper's ACC_L and ACC_R. No rule can beat either at its own metric, whatever the correlation.
     """
     cells = cell_probabilities(p3, p4, correlation)
     marginal = 2 * (p3 > 0.5).astype(int) + (p4 > 0.5)

@@ -1,7 +1,7 @@
 """The stronger covariance phenomenon of Section 4: its measure, a truth to draw from, and ways to distort it.
 
-A truth is a sample of Gaussian scores q (n, 4), latent errors u (n, 4) and responses y = (q1 + u1, q2 + u2, 1{q3 + u3 > 0},
-1{q4 + u4 > 0}). A distortion replaces q by plug-in scores, as a network would, while the responses stay.
+A truth is a sample of Gaussian scores q (n, 4), latent errors u (n, 4) and responses y = (q1 + u1, q2 + u2,
+1{q3 + u3 > 0}, 1{q4 + u4 > 0}). A distortion replaces q by plug-in scores, as a network would; the responses stay.
 """
 
 from collections.abc import Callable

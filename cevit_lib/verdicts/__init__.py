@@ -1,4 +1,4 @@
-"""Verdicts on the paper's claims, computed by rule from records and printed numbers (see :mod:`cevit_lib.verdicts.judge`)."""
+"""Verdicts on the paper's claims, computed by rule from records and printed numbers; see ``judge.py``."""
 
 from cevit_lib.verdicts.claims import CLAIMS
 from cevit_lib.verdicts.judge import (

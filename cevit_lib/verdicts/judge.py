@@ -1,8 +1,8 @@
 """Verdicts on the paper's claims: each is a function of named records and of the paper's printed numbers.
 
-A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of those studies has no record
-the verdict is "not run yet", where the claim rests on the private images it is "cannot be tested without the private data",
-and otherwise the claim's rule looks at the numbers. The claims are in ``claims.py``, their rules in ``rules.py``.
+A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of those studies has no
+record the verdict is "not run yet", where the claim rests on the private images it is "cannot be tested without the
+private data", and otherwise the claim's rule looks at the numbers. Claims are in ``claims.py``, rules in ``rules.py``.
 """
 
 from collections.abc import Callable
@@ -144,7 +144,9 @@ class VerdictTable(list):
 
         rows = []
         for number, (claim, verdict) in enumerate(self, 1):
-            link = f'<a href="{escape(claim.evidence)}">evidence</a>' if claim.evidence else ""
+            link = (
+                f'<a href="{escape(claim.evidence)}">evidence</a>' if claim.evidence and verdict.word != NOT_RUN else ""
+            )
             cells = [str(number), escape(claim.text), escape(claim.place), f"<strong>{verdict.word}</strong>",
                      escape(verdict.because), link]  # fmt: skip
             rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")

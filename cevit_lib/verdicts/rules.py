@@ -4,9 +4,7 @@ from cevit_lib.verdicts.judge import FALSE, IN_PART, NOT_REPRODUCED, REPRODUCED,
 
 CHECKS, GALLERY, SAMPLERS, SINGULAR = "formula-checks", "score-distortions", "posterior-samplers", "fmcem-singularity"
 LINEAR, NETWORK = "overfitting-linear", "overfitting-network"
-TOY, READINGS, SIMULATION, ENCODER = "toy-example", "toy-readings", "simulation", "encoder-size"
 TRUE_R34, TRUE_R12 = 0.569, 0.72
-MIXED = ("rho13", "rho14", "rho23", "rho24")
 
 
 def _part(evidence: Evidence, part: str) -> dict:
@@ -30,14 +28,19 @@ def theorem(evidence):
     m = _part(evidence, "theorem")
     share = max(v["share_not_positive"] for v in m["by_logit_sd"].values())
     word = FALSE if share > 0 else REPRODUCED
-    return Verdict(word, f"up to {100 * share:.1f} % of patients get a probability <= 0; e.g. {m['example_printed']:.3f} "
-                         f"where {m['example_right']:.4f} is right")  # fmt: skip
+    return Verdict(
+        word,
+        f"up to {100 * share:.1f} % of patients get a probability <= 0; e.g. {m['example_printed']:.3f} "
+        f"where {m['example_right']:.4f} is right",
+    )
 
 
 def integral_form(evidence):
     gap = _part(evidence, "theorem")["right_against_integral"]
-    return Verdict(REPRODUCED if gap < 1e-9 else NOT_REPRODUCED,
-                   f"with the thresholds put right the largest gap to the integral is {gap:.1e}")  # fmt: skip
+    return Verdict(
+        REPRODUCED if gap < 1e-9 else NOT_REPRODUCED,
+        f"with the thresholds put right the largest gap to the integral is {gap:.1e}",
+    )
 
 
 def corollary(evidence):
@@ -63,8 +66,11 @@ def objective_sign(evidence):
 def rescaling_is_maximum(evidence):
     m = _part(evidence, "objective")
     word = FALSE if m["cov2cor_below_maximum"] > 1e-4 else REPRODUCED
-    return Verdict(word, f"cov2cor lies {m['cov2cor_below_maximum']:.3f} per patient below the maximum over correlation "
-                         f"matrices, elements up to {m['cov2cor_largest_difference']:.2f} apart")  # fmt: skip
+    return Verdict(
+        word,
+        f"cov2cor lies {m['cov2cor_below_maximum']:.3f} per patient below the maximum over correlation "
+        f"matrices, elements up to {m['cov2cor_largest_difference']:.2f} apart",
+    )
 
 
 def underestimates_with_right_bounds(evidence):
@@ -79,8 +85,11 @@ def underestimates_with_right_bounds(evidence):
 def prediction(evidence):
     m = _part(evidence, "prediction")["uniform"]
     word = FALSE if m["printed_has_negative"] > 0 else REPRODUCED
-    return Verdict(word, f"{100 * m['printed_has_negative']:.0f} % of patients have a negative cell, "
-                         f"{100 * m['printed_changes_class']:.0f} % change class, (1, 1) is never predicted")  # fmt: skip
+    return Verdict(
+        word,
+        f"{100 * m['printed_has_negative']:.0f} % of patients have a negative cell, "
+        f"{100 * m['printed_changes_class']:.0f} % change class, (1, 1) is never predicted",
+    )
 
 
 def joint_rule_is_better(evidence):
@@ -88,8 +97,11 @@ def joint_rule_is_better(evidence):
     up = m["joint"]["joint"] > m["marginal"]["joint"]
     down = m["joint"]["per_eye"] < m["marginal"]["per_eye"]
     word = IN_PART if up and down else REPRODUCED if up else NOT_REPRODUCED
-    return Verdict(word, f"both eyes right: {m['joint']['joint']:.3f} against {m['marginal']['joint']:.3f}; per eye, the "
-                         f"paper's ACC: {m['joint']['per_eye']:.3f} against {m['marginal']['per_eye']:.3f}")  # fmt: skip
+    return Verdict(
+        word,
+        f"both eyes right: {m['joint']['joint']:.3f} against {m['marginal']['joint']:.3f}; per eye, the "
+        f"paper's ACC: {m['joint']['per_eye']:.3f} against {m['marginal']['per_eye']:.3f}",
+    )
 
 
 def phenomenon_occurs(evidence):
@@ -98,16 +110,22 @@ def phenomenon_occurs(evidence):
     ratios = [record["metrics"][f"{last}:in-sample:ratio{pair}"] for pair in ("12", "34")]
     clear = [r["mean"] - 2 * r["se"] > 1 for r in ratios]
     word = REPRODUCED if all(clear) else IN_PART if any(clear) else NOT_REPRODUCED
-    return Verdict(word, f"a network past interpolation: Cov ratio {ratios[0]['mean']:.2f} (regression), "
-                         f"{ratios[1]['mean']:.0f} (classification)")  # fmt: skip
+    return Verdict(
+        word,
+        f"a network past interpolation: Cov ratio {ratios[0]['mean']:.2f} (regression), "
+        f"{ratios[1]['mean']:.0f} (classification)",
+    )
 
 
 def shared_bias(evidence):
     ratio, _ = evidence.mean(GALLERY, "ratio34", distortion="constant-shift", strength=1.0)
     r34, se = evidence.mean(GALLERY, "maximum-likelihood:r34", distortion="constant-shift", strength=1.0)
     word = FALSE if abs(ratio - 1) < 1e-6 else REPRODUCED
-    return Verdict(word, f"a shift of 1 common to all patients leaves the covariance ratio at {ratio:.3f} "
-                         f"(and yet moves rho34 to {r34:.2f})")  # fmt: skip
+    return Verdict(
+        word,
+        f"a shift of 1 common to all patients leaves the covariance ratio at {ratio:.3f} "
+        f"(and yet moves rho34 to {r34:.2f})",
+    )
 
 
 def proposition_1(evidence):
@@ -146,8 +164,11 @@ def singular_sampler(evidence):
 def tallis(evidence):
     m = _part(evidence, "truncation")
     word = FALSE if m["share_corr_above_rho"] == 0 else REPRODUCED if m["share_corr_above_rho"] == 1 else IN_PART
-    return Verdict(word, f"Corr > rho in {m['share_corr_above_rho']:.0%} of {m['triples']} random cases; the cross derivative "
-                         f"is positive in {m['share_cross_derivative_positive']:.0%}")  # fmt: skip
+    return Verdict(
+        word,
+        f"Corr > rho in {m['share_corr_above_rho']:.0%} of {m['triples']} random cases; the cross derivative "
+        f"is positive in {m['share_cross_derivative_positive']:.0%}",
+    )
 
 
 def discordant(evidence):
@@ -160,16 +181,21 @@ def monotonicity(evidence):
     m = _part(evidence, "concordance")
     e = m["counter_example"]
     word = FALSE if e["its_smaller_concordance"] < e["its_concordance"] else REPRODUCED
-    return Verdict(word, f"true for Gaussian scores ({m['gaussian_increasing']}), but same margins, Cov "
-                         f"{abs(e['small_covariance']):.1f} -> {e['large_covariance']:.1f} and concordance "
-                         f"{e['its_concordance']:.3f} -> {e['its_smaller_concordance']:.3f}")  # fmt: skip
+    return Verdict(
+        word,
+        f"true for Gaussian scores ({m['gaussian_increasing']}), but same margins, Cov "
+        f"{abs(e['small_covariance']):.1f} -> {e['large_covariance']:.1f} and concordance "
+        f"{e['its_concordance']:.3f} -> {e['its_smaller_concordance']:.3f}",
+    )
 
 
 def dominance(evidence):
     e = _part(evidence, "concordance")["counter_example"]
     broken = e["its_concordance"] > 0.5 > e["its_smaller_concordance"]
-    return Verdict(FALSE if broken else REPRODUCED,
-                   f"baseline {e['its_concordance']:.3f} > 1/2, stronger covariance {e['its_smaller_concordance']:.3f}")  # fmt: skip
+    return Verdict(
+        FALSE if broken else REPRODUCED,
+        f"baseline {e['its_concordance']:.3f} > 1/2, stronger covariance {e['its_smaller_concordance']:.3f}",
+    )
 
 
 def probability_limit(evidence):
@@ -187,7 +213,9 @@ def proposition_2(evidence):
     smallest = min(worst["columns"]["fmcem:smallest_eigenvalue"])
     r34 = max(worst["columns"]["fmcem:r34"])
     word = FALSE if smallest < 1e-3 else REPRODUCED
-    return Verdict(word, f"{_named(worst)}: fMCEM's smallest eigenvalue falls to {smallest:.0e}, its rho34 rises to {r34:.4f}")
+    return Verdict(
+        word, f"{_named(worst)}: fMCEM's smallest eigenvalue falls to {smallest:.0e}, its rho34 rises to {r34:.4f}"
+    )
 
 
 def proposition_2_limit(evidence):
@@ -195,14 +223,18 @@ def proposition_2_limit(evidence):
     r34 = record["metrics"]["fmcem:r34"]["mean"]
     printed = 2 * record["metrics"]["concordant_labels"]["mean"] - 1
     close = abs(r34 - printed) < 0.03
-    return Verdict(REPRODUCED if close else IN_PART if r34 < 0.95 else NOT_REPRODUCED,
-                   f"under shared noise 10 it stays at {r34:.2f}; w11 + w00 - w10 - w01 = {printed:.2f}")  # fmt: skip
+    return Verdict(
+        REPRODUCED if close else IN_PART if r34 < 0.95 else NOT_REPRODUCED,
+        f"under shared noise 10 it stays at {r34:.2f}; w11 + w00 - w10 - w01 = {printed:.2f}",
+    )
 
 
 def minimal_variance(evidence):
     v = _part(evidence, "truncation")["truncated_variance"]
-    return Verdict(FALSE if v["-30"] < 0.01 else REPRODUCED,
-                   f"Var at q = 0, -5, -30: {v['0']:.2f}, {v['-5']:.3f}, {v['-30']:.4f}: the infimum is 0")  # fmt: skip
+    return Verdict(
+        FALSE if v["-30"] < 0.01 else REPRODUCED,
+        f"Var at q = 0, -5, -30: {v['0']:.2f}, {v['-5']:.3f}, {v['-30']:.4f}: the infimum is 0",
+    )
 
 
 def proposition_3(evidence):
@@ -210,8 +242,11 @@ def proposition_3(evidence):
     above = {n: max(p["limit"]) for n, p in paths.items() if max(p["limit"]) > TRUE_R12 + 1e-6}
     below = [n for n, p in paths.items() if min(p["limit"]) < TRUE_R12 - 1e-6]
     word = FALSE if above else REPRODUCED
-    return Verdict(word, f"down under {len(below)} distortions, up under {', '.join(above)} "
-                         f"(to {max(above.values(), default=TRUE_R12):.2f})")  # fmt: skip
+    return Verdict(
+        word,
+        f"down under {len(below)} distortions, up under {', '.join(above)} "
+        f"(to {max(above.values(), default=TRUE_R12):.2f})",
+    )
 
 
 def linear_underestimates(evidence):
@@ -220,7 +255,9 @@ def linear_underestimates(evidence):
     values = [r["metrics"]["in-sample:maximum-likelihood:r12"]["mean"] for r in rows]
     word = REPRODUCED if max(values) < TRUE_R12 - 0.05 else NOT_REPRODUCED
     n = rows[0]["configuration"]["n"]
-    return Verdict(word, f"least squares, {most} features for {n} patients: {', '.join(f'{v:.2f}' for v in values)} for .72")
+    return Verdict(
+        word, f"least squares, {most} features for {n} patients: {', '.join(f'{v:.2f}' for v in values)} for .72"
+    )
 
 
 def pearson(evidence):
@@ -245,12 +282,17 @@ def gradients(evidence):
 
 def minima(evidence):
     m = _part(evidence, "minima")
-    worst = max(max(abs(a - b) for a, b in zip(v["margins"], m["true_margins"], strict=True)) for v in
-                m["four_responses"].values())  # fmt: skip
+    worst = max(
+        max(abs(a - b) for a, b in zip(v["margins"], m["true_margins"], strict=True))
+        for v in m["four_responses"].values()
+    )
     ratio = evidence.one(CHECKS, part="regression")["metrics"]["separate:0"]["monte_carlo"]
     word = FALSE if worst > 0.01 else REPRODUCED
-    return Verdict(word, f"margins move by up to {worst:.2f} under a wrong Gamma, and with different images per eye OLS has "
-                         f"{ratio:.2f} times GLS's squared error")  # fmt: skip
+    return Verdict(
+        word,
+        f"margins move by up to {worst:.2f} under a wrong Gamma, and with different images per eye OLS has "
+        f"{ratio:.2f} times GLS's squared error",
+    )
 
 
 def score_correlation(evidence):
@@ -268,100 +310,18 @@ def slight_underestimate(evidence):
 
 def vanishing_residuals(evidence):
     record = evidence.records(NETWORK)[0]
-    path = {s: record["metrics"][f"{s}:in-sample:maximum-likelihood:r12"]["mean"] for s in record["configuration"]["checkpoints"]}
+    path = {
+        s: record["metrics"][f"{s}:in-sample:maximum-likelihood:r12"]["mean"]
+        for s in record["configuration"]["checkpoints"]
+    }
     step = min(path, key=lambda s: abs(path[s]))
-    word = REPRODUCED if abs(path[step]) < 0.2 * TRUE_R12 else IN_PART if abs(path[step]) < 0.5 * TRUE_R12 else NOT_REPRODUCED
-    return Verdict(word, f"in-sample residual correlation {next(iter(path.values())):.2f} early, {path[step]:.2f} at step {step}")
-
-
-def _toy(evidence: Evidence) -> list[tuple[bool, dict]]:
-    """Records of the toy example, each with whether its thresholds and latent margins are read as the model says."""
-    rows = evidence.records(TOY) + evidence.records(READINGS)
-    return [(r["configuration"]["thresholds"] == "logit", r) for r in rows]
-
-
-def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
-    """Reproduced if a setting with right thresholds has every bias in its range; in part if another reading has."""
-    rows = [(right, r["metrics"][estimator]["bias"]) for right, r in _toy(evidence) if estimator in r["metrics"]]
-    inside = [(right, all(low <= b[n] <= high for n, (low, high) in ranges.items())) for right, b in rows]
-    signs = any(all(b[n] * (low + high) > 0 for n, (low, high) in ranges.items()) for _, b in rows)
-    word = REPRODUCED if (True, True) in inside else IN_PART if (False, True) in inside or signs else NOT_REPRODUCED
-    spans = [f"{n} {min(b[n] for _, b in rows):+.3f} to {max(b[n] for _, b in rows):+.3f}" for n in ranges]
-    counts = f"{inside.count((True, True))} of {sum(right for right, _ in rows)} settings with right thresholds in range, "
-    counts += f"{inside.count((False, True))} of {sum(not right for right, _ in rows)} with another reading"
-    return Verdict(word, f"{counts}; bias over all settings: {', '.join(spans)}")
-
-
-def toy_r12(evidence):
-    return _toy_within(evidence, "fmcem", {"rho12": (-0.01, 0.01)})
-
-
-def toy_mixed(evidence):
-    low, high = evidence.printed("toy_example")["fmcem_bias_mixed_range"]["value"]
-    return _toy_within(evidence, "fmcem", {name: (low - 0.02, high + 0.02) for name in MIXED})
-
-
-def toy_r34(evidence):
-    bias = evidence.printed("toy_example")["fmcem_bias_rho_34"]["value"]
-    return _toy_within(evidence, "fmcem", {"rho34": (bias - 0.02, bias + 0.02)})
-
-
-def toy_mcmc(evidence):
-    printed = evidence.printed("toy_example")
-    high, low = printed["mcmc_bias_mixed_range"]["value"]
-    r34 = printed["mcmc_bias_rho_34"]["value"]
-    ranges = {name: (low - 0.02, high + 0.02) for name in MIXED} | {"rho34": (r34 - 0.02, r34 + 0.02)}
-    return _toy_within(evidence, "mcmc", ranges)
-
-
-def toy_iterations(evidence):
-    printed = evidence.printed("toy_example")
-    wanted, sd = printed["fmcem_iterations_mean"]["value"], printed["fmcem_iterations_sd"]["value"]
-    rows = [(r["metrics"]["fmcem"], r["configuration"]["replications"]) for _, r in _toy(evidence)]
-    means = [m["iterations"]["mean"] for m, _ in rows]
-    near = [abs(m["iterations"]["mean"] - wanted) < 2 * sd for m, _ in rows]
-    always = all(m["converged"] == n for m, n in rows)
-    word = REPRODUCED if any(near) and always else IN_PART if any(near) else NOT_REPRODUCED
-    share = min(m["converged"] / n for m, n in rows)
-    return Verdict(word, f"{min(means):.0f} to {max(means):.0f} iterations over the settings; converged in {share:.0%} or more")
-
-
-def toy_speed(evidence):
-    printed = evidence.printed("toy_example")["time_ratio"]["value"]
-    rows = [r["metrics"] for _, r in _toy(evidence) if {"fmcem", "mcmc"} <= set(r["metrics"])]
-    ratios = [m["mcmc"]["seconds"]["mean"] / m["fmcem"]["seconds"]["mean"] for m in rows]
-    word = REPRODUCED if max(ratios) > printed / 2 else IN_PART if max(ratios) > 10 else NOT_REPRODUCED
-    return Verdict(word, f"{min(ratios):.0f} to {max(ratios):.0f} times faster than the sampler in this repository")
-
-
-def simulated_correlations(evidence):
-    means = [r["metrics"]["gamma_error"] for r in evidence.records(SIMULATION, arm="fmcem")]
-    r12, r34 = (sum(m[name] for m in means) / len(means) for name in ("r12", "r34"))
-    low = [r12 < -0.1, r34 < -0.02]
-    word = REPRODUCED if all(low) else IN_PART if any(low) else NOT_REPRODUCED
-    return Verdict(word, f"mean error of rho12 {r12:+.3f}, of rho34 {r34:+.3f}")
-
-
-def simulated_gain(names):
-    def decide(evidence):
-        printed = evidence.printed("table_simulation")["comparisons"]["CeViT vs. ViT"]
-        ours = evidence.one(SIMULATION, summary="cohens_d")["metrics"]["fmcem against warm-up"]
-        same = [ours[n]["d"] * printed[n]["d"] > 0 for n in names]
-        large = [s and abs(ours[n]["d"]) > 0.2 for s, n in zip(same, names, strict=True)]
-        word = REPRODUCED if all(large) else IN_PART if any(same) else NOT_REPRODUCED
-        return Verdict(word, ", ".join(f"{n} d = {ours[n]['d']:+.2f} (printed {printed[n]['d']:+.2f})" for n in names))
-
-    return decide
-
-
-def lora_parameters(evidence):
-    ours = evidence.records(ENCODER)[0]["metrics"]["trainable_parameters"]
-    printed = evidence.printed("model")["trainable_parameters"]["value"]
-    ratio = ours / printed
-    word = REPRODUCED if 0.9 < ratio < 1.1 else IN_PART if 0.5 < ratio < 2 else NOT_REPRODUCED
-    return Verdict(word, f"{ours:,} trainable parameters, printed about {printed:,.0f}")
-
-
-def fit_hours(evidence):
-    hours = evidence.one(SIMULATION, summary="full-size fit")["metrics"]["hours"]
-    return Verdict(REPRODUCED if hours <= 4.5 else NOT_REPRODUCED, f"{hours:.2f} hours on one card")
+    word = (
+        REPRODUCED
+        if abs(path[step]) < 0.2 * TRUE_R12
+        else IN_PART
+        if abs(path[step]) < 0.5 * TRUE_R12
+        else NOT_REPRODUCED
+    )
+    return Verdict(
+        word, f"in-sample residual correlation {next(iter(path.values())):.2f} early, {path[step]:.2f} at step {step}"
+    )

@@ -1,0 +1,150 @@
+"""Verdicts: each claim has a rule, no record means "not run yet", each decisive rule turns when its numbers turn."""
+
+import copy
+
+import pytest
+
+from cevit_lib.records import load_records
+from cevit_lib.verdicts import (
+    CLAIMS,
+    FALSE,
+    IN_PART,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    PRIVATE,
+    REPRODUCED,
+    Evidence,
+    Verdict,
+    VerdictTable,
+    judge,
+    judge_all,
+)
+
+BY_KEY = {claim.key: claim for claim in CLAIMS}
+STUDIES = sorted(
+    {"formula-checks", "score-distortions", "posterior-samplers", "fmcem-singularity", "overfitting-network"}
+)
+
+
+class Altered(Evidence):
+    """The stored records with some of their numbers replaced."""
+
+    def __init__(self, change=lambda record: None, toy=None):
+        super().__init__()
+        for study in STUDIES:
+            self._cache[study] = copy.deepcopy(load_records(study))
+            for record in self._cache[study]:
+                change(record)
+        self._cache |= {"toy-example": toy or [], "toy-readings": []}
+
+    def has(self, study):
+        return bool(self._cache.get(study))
+
+
+def part(name, **values):
+    """A change of the metrics of one part of the formula checks."""
+
+    def change(record):
+        if record["configuration"].get("part") == name:
+            for key, value in values.items():
+                target, *rest = key.split("__")
+                inner = record["metrics"]
+                for step in rest:
+                    inner, target = inner[target], step
+                inner[target] = value
+
+    return change
+
+
+def test_claims_are_complete_and_unique():
+    assert len(BY_KEY) == len(CLAIMS)
+    for claim in CLAIMS:
+        assert claim.place and claim.text and claim.rule
+        assert claim.decide is None or claim.evidence.endswith(".html") or "#sec-" in claim.evidence
+
+
+def test_without_records_nothing_is_judged(tmp_path):
+    for claim, verdict in judge_all(CLAIMS, tmp_path):
+        if claim.decide is None:
+            assert verdict.word == PRIVATE
+        elif claim.studies:
+            assert verdict.word == NOT_RUN and claim.studies[0] in verdict.because
+
+
+def test_an_incomplete_study_is_not_run_yet():
+    evidence = Altered()
+    evidence._cache["formula-checks"] = [
+        r for r in evidence._cache["formula-checks"] if r["configuration"]["part"] != "truncation"
+    ]
+    assert judge(BY_KEY["tallis"], evidence).word == NOT_RUN
+
+
+def test_a_word_outside_the_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="none of"):
+        Verdict("probably", "because")
+
+
+def higher_r34(record):
+    if record["study"] == "score-distortions":
+        record["metrics"]["maximum-likelihood:r34"]["mean"] = 0.95
+
+
+def stable_fmcem(record):
+    if record["study"] == "fmcem-singularity":
+        record["columns"]["fmcem:smallest_eigenvalue"] = [0.2] * 10
+
+
+def higher_limit(record):
+    if record["configuration"].get("part") == "residuals":
+        for path in record["metrics"]["paths"].values():
+            path["limit"] = [0.5]
+
+
+def positive_bracket(record):
+    if record["configuration"].get("part") == "theorem":
+        for row in record["metrics"]["by_logit_sd"].values():
+            row["share_not_positive"] = 0.0
+
+
+def restless_posterior(record):
+    if record["study"] == "posterior-samplers":
+        record["metrics"]["posterior:r34"] = record["metrics"]["gibbs:r34"]
+
+
+@pytest.mark.parametrize(
+    "key,stored,change,then",
+    [
+        ("theorem-2-1", FALSE, positive_bracket, REPRODUCED),
+        ("prediction", FALSE, part("prediction", uniform__printed_has_negative=0.0), REPRODUCED),
+        ("tallis", FALSE, part("truncation", share_corr_above_rho=1.0), REPRODUCED),
+        ("monotonicity", FALSE, part("concordance", counter_example__its_smaller_concordance=0.7), REPRODUCED),
+        ("dominance", FALSE, part("concordance", counter_example__its_smaller_concordance=0.55), REPRODUCED),
+        ("remark-4", FALSE, part("total-covariance", increases={"centred": True}), REPRODUCED),
+        ("proposition-1", FALSE, higher_r34, REPRODUCED),
+        ("proposition-1-limit", FALSE, higher_r34, REPRODUCED),
+        ("proposition-2", FALSE, stable_fmcem, REPRODUCED),
+        ("proposition-3", FALSE, higher_limit, REPRODUCED),
+        ("mcmc-singular", NOT_REPRODUCED, restless_posterior, REPRODUCED),
+        ("joint-rule", IN_PART, part("prediction", uniform__joint__per_eye=0.9), REPRODUCED),
+    ],
+)
+def test_a_rule_turns_when_its_numbers_turn(key, stored, change, then):
+    assert judge(BY_KEY[key], Altered()).word == stored
+    assert judge(BY_KEY[key], Altered(change)).word == then
+
+
+@pytest.mark.parametrize("thresholds,bias,word", [
+    ("logit", 0.08, REPRODUCED), ("double sigmoid", 0.08, IN_PART), ("logit", 0.3, IN_PART),
+    ("logit", -0.3, NOT_REPRODUCED),
+])  # fmt: skip
+def test_the_toy_example_needs_the_right_thresholds(thresholds, bias, word):
+    metrics = {"fmcem": {"bias": dict.fromkeys(("rho13", "rho14", "rho23", "rho24"), bias)}}
+    record = {"study": "toy-example", "configuration": {"thresholds": thresholds}, "metrics": metrics}
+    evidence = Altered(toy=[record])
+    evidence._cache["toy-readings"] = [record]
+    assert judge(BY_KEY["toy-mixed"], evidence).word == word
+
+
+def test_the_table_escapes_and_links():
+    html = VerdictTable(judge_all(CLAIMS[:3]))._repr_html_()
+    assert "<script" not in html and html.count("<tr>") == 4 and "proofs.html#sec-theorem" in html
