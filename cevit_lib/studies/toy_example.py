@@ -233,6 +233,72 @@ def reading(scale: str, **each) -> dict:
     )
 
 
+#: A printed number counts as reproduced within this many standard errors of the difference of two studies of B = 100.
+STANDARD_ERRORS = 3.5
+MIXED = NAMES[1:5]
+
+
+def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, str, float, float]]:
+    """Return (printed key, words, our value, our standard error) for each number that B.2 prints of an estimate.
+
+    The ends of the printed ranges are compared with our own smallest and largest mixed bias.
+    """
+    root = np.sqrt(replications)
+    rows = []
+    for name, words in (("fmcem", "fMCEM"), ("mcmc", "MCMC")):
+        bias, sd = metrics[name]["bias"], metrics[name]["sd"]
+        for label, place in (("rho12", "rho_12"), ("rho34", "rho_34")):
+            if name == "fmcem" or label == "rho34":
+                rows.append((f"{name}_bias_{place}", f"{words} bias {label}", bias[label], sd[label] / root))
+                rows.append((f"{name}_sd_{place}", f"{words} SD {label}", sd[label], sd[label] / np.sqrt(2) / root))
+        error = max(sd[label] for label in MIXED) / root
+        ends = sorted((bias[label] for label in MIXED), key=abs)
+        rows.append((f"{name}_bias_mixed_range.0", f"{words} mixed bias, smallest", ends[0], error))
+        rows.append((f"{name}_bias_mixed_range.1", f"{words} mixed bias, largest", ends[-1], error))
+    iterations = metrics["fmcem"]["iterations"]
+    rows.append(("fmcem_iterations_mean", "fMCEM iterations", iterations["mean"], iterations["sd"] / root))
+    sd = iterations["sd"]
+    rows.append(("fmcem_iterations_sd", "fMCEM SD of iterations", sd, sd / np.sqrt(2) / root))
+    return rows
+
+
+def verdicts(metrics: dict, paper: dict) -> list[dict]:
+    """Set every number that B.2 prints of its results beside ours, each with a verdict by rule.
+
+    ``"reproduced"``: the two differ by at most 3.5 standard errors of their difference (the paper's error taken to
+    equal ours, plus half a unit of its last digit); ``"differs"``: by more. Seconds belong to a machine and are
+    ``"not comparable"``; their ratio is reproduced if it lies within a factor of two.
+
+    Parameters
+    ----------
+    metrics : dict
+        Of a record with the estimators ``fmcem`` and ``mcmc``.
+    paper : dict
+        ``paper_numbers("toy_example")``.
+    """
+    rows = []
+    for key, words, ours, error in printed_and_ours(metrics):
+        key, _, end = key.partition(".")
+        printed = paper[key]["value"] if not end else paper[key]["value"][int(end)]
+        digits = 0.05 if "iterations" in key else 0.0005
+        allowed = STANDARD_ERRORS * np.sqrt(2) * error + digits
+        verdict = "reproduced" if abs(ours - printed) <= allowed else "differs"
+        rows.append({"number": words, "printed": printed, "ours": ours, "allowed": allowed, "verdict": verdict})
+    converged, printed = metrics["fmcem"]["converged"], paper["fmcem_converged"]["value"]
+    rows.append({"number": "fMCEM converged of 100", "printed": printed, "ours": converged, "allowed": 0,
+                 "verdict": "reproduced" if converged == printed else "differs"})  # fmt: skip
+    for name in ("fmcem", "mcmc"):
+        for statistic in ("mean", "sd"):
+            printed = paper[f"{name}_seconds_{statistic}"]["value"]
+            rows.append({"number": f"{name} seconds, {statistic}", "printed": printed, "allowed": None,
+                         "ours": metrics[name]["seconds"][statistic], "verdict": "not comparable"})  # fmt: skip
+    ratio = metrics["mcmc"]["seconds"]["mean"] / metrics["fmcem"]["seconds"]["mean"]
+    printed = paper["time_ratio"]["value"]
+    rows.append({"number": "time ratio MCMC / fMCEM", "printed": printed, "ours": ratio, "allowed": "factor 2",
+                 "verdict": "reproduced" if 0.5 <= ratio / printed <= 2 else "differs"})  # fmt: skip
+    return rows
+
+
 STUDIES = ("toy-example", "toy-unbiased", "toy-signal", "toy-readings")
 
 
