@@ -351,7 +351,9 @@ def _split(data: PairedEyes, configuration: dict[str, Any], seed: int) -> Any:
     return split_by_patient(data, configuration["folds"], streams(seed).split)[configuration["fold"] - 1]
 
 
-def _fit(model: Any, training: PairedEyes, configuration: dict[str, Any], rng: Any, device: str, checkpoint: Any) -> FeasibleFit:
+def _fit(
+    model: Any, training: PairedEyes, configuration: dict[str, Any], rng: Any, device: str, checkpoint: Any
+) -> FeasibleFit:
     from cevit_lib import estimation
     from cevit_lib.training import Recipe, fit_feasible_cevit
 
@@ -381,7 +383,8 @@ def _checkpoint(options: argparse.Namespace, study: str, configuration: dict, fa
 
     if options.checkpoint is None:
         return None
-    return Checkpoint(options.checkpoint / f"{study}-{record_id(study, configuration, [options.seed], options.scale, facts)}")
+    identity = record_id(study, configuration, [options.seed], options.scale, facts)
+    return Checkpoint(options.checkpoint / f"{study}-{identity}")
 
 
 def _save(fitted: FeasibleFit, folder: Path | None, fold: int) -> None:

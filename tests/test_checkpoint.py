@@ -1,0 +1,182 @@
+"""A fit that is killed goes on; what it ends with is what it would have been. Early stop, parts, reruns."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_program import fit, network
+
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.datasets import SyntheticPairs
+from cevit_lib.encoder import BiChannelViT
+from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.training import Checkpoint, Recipe, fit_copula, fit_warm_up
+from cevit_lib.training.reruns import WORKSPACE, reproducible
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return fit(None)
+
+
+@pytest.fixture
+def data():
+    return SyntheticPairs(80, np.random.default_rng(0), window=24)
+
+
+def weights(result):
+    return torch.cat([p.detach().flatten() for p in result.model.parameters()])
+
+
+def timeless(trace):
+    return [{key: value for key, value in entry.items() if key != "seconds"} for entry in trace]
+
+
+def run_until(condition, folder, root):
+    """Run the program in a process of its own and kill it when the condition holds."""
+    program = [sys.executable, root / "tests" / "checkpoint_program.py", folder]
+    here = {**os.environ, "PYTHONPATH": str(root)}
+    process = subprocess.Popen(program, cwd=root, env=here, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not condition():
+        time.sleep(0.002)
+    assert process.poll() is None, f"ended before it could be killed: {process.stderr.read()[-800:]}"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_a_fit_killed_twice_ends_bit_for_bit_as_one_that_was_not(tmp_path, root, whole):
+    folder = tmp_path / "state"
+    seen = lambda stage: Checkpoint(folder).path(stage)  # noqa: E731
+    run_until(lambda: (folder / "warm-up.pt.before").is_file(), folder, root)
+    run_until(lambda: seen("copula").is_file(), folder, root)
+    first = torch.load(seen("warm-up"), weights_only=True)
+    assert first["finished"] and len(first["trace"]) == 12
+    assert not torch.load(seen("copula"), weights_only=True)["finished"], "killed too late to show anything"
+    again = fit(folder)
+    assert torch.equal(weights(again.copula), weights(whole.copula))
+    assert torch.equal(weights(again.warm_up), weights(whole.warm_up))
+    assert torch.equal(again.parameters.correlation, whole.parameters.correlation)
+    assert timeless(again.copula.trace) == timeless(whole.copula.trace)
+    assert again.order == whole.order
+    arms = [one.arm(None, "empirical, same epochs", device="cpu") for one in (again, whole)]
+    assert torch.equal(*(weights(arm) for arm in arms))
+
+
+@pytest.mark.parametrize("change, named", [
+    (dict(recipe=Recipe(3, 1e-3, 16)), "recipe epochs: 2 there, 3 here"),
+    (dict(recipe=Recipe(2, 2e-3, 16)), "recipe learning_rate"),
+    (dict(data=SyntheticPairs(80, np.random.default_rng(9), window=24)), "data:"),
+    (dict(seed=6), "order:"),
+    (dict(weights=2), "initial weights:"),
+])  # fmt: skip
+def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, named):
+    def run(recipe=Recipe(2, 1e-3, 16), data=data, seed=5, weights=1):  # noqa: B008
+        return fit_warm_up(network(weights), data, recipe, rng=np.random.default_rng(seed),
+                           device="cpu", checkpoint=tmp_path)  # fmt: skip
+
+    run()
+    with pytest.raises(ParameterError, match=named):
+        run(**change)
+
+
+def test_a_checkpoint_knows_under_which_copula_it_was_trained(tmp_path, data):
+    warm = fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(0), device="cpu")
+    for value, fits in ((0.3, True), (0.4, False)):
+        parameters = CopulaParameters(torch.eye(4) * (1 - value) + value, [1.0, 1.0])
+        run = lambda p=parameters: fit_copula(  # noqa: E731
+            warm, data, p, Recipe(1, 1e-4, 16), rng=np.random.default_rng(0), device="cpu", checkpoint=tmp_path)
+        if fits:
+            run()
+        else:
+            with pytest.raises(ParameterError, match="loss: CopulaLoss"):
+                run()
+
+
+def test_a_torn_file_falls_back_on_the_one_before_it(tmp_path):
+    state = Checkpoint(tmp_path)
+    for number in (1, 2):
+        state.save("warm-up", {"stage": "warm-up"}, {"number": number})
+    state.path("warm-up").write_bytes(state.path("warm-up").read_bytes()[:100])
+    with pytest.warns(UserWarning, match="cannot be read"):
+        assert state.load("warm-up", {"stage": "warm-up"})["number"] == 1
+    state.path("warm-up").with_name("warm-up.pt.before").write_bytes(b"")
+    with pytest.warns(UserWarning), pytest.raises(ParameterError, match="to start anew"):
+        state.load("warm-up", {"stage": "warm-up"})
+    state.remove()
+    assert not tmp_path.exists()
+
+
+def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatch):
+    state = Checkpoint(tmp_path)
+    state.save("warm-up", {}, {"number": 1})
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
+    with pytest.raises(OSError, match="no space"):
+        state.save("warm-up", {}, {"number": 2})
+    assert state.load("warm-up", {})["number"] == 1
+
+
+def test_early_stop_returns_the_best_epoch(data):
+    held, seen = data.subset(np.arange(20)), data.subset(np.arange(20, 80))
+    recipe = Recipe(30, 2e-2, 16, schedule="constant", patience=2)
+    stopped = fit_warm_up(network(), seen, recipe, rng=np.random.default_rng(5), validation=held, device="cpu")
+    losses = [entry["validation_loss"] for entry in stopped.trace]
+    best = int(np.argmin(losses)) + 1
+    assert len(losses) == best + 2 < 30
+    assert stopped.trace[-1]["restored_epoch"] == best
+    plain = Recipe(best, 2e-2, 16, schedule="constant")
+    short = fit_warm_up(network(), seen, plain, rng=np.random.default_rng(5), validation=held, device="cpu")
+    assert torch.equal(weights(stopped), weights(short))
+    with pytest.raises(ParameterError, match="validation"):
+        fit_warm_up(network(), seen, recipe, rng=np.random.default_rng(5), device="cpu")
+
+
+def test_a_batch_in_parts_makes_the_same_step(data):
+    def run(**further):
+        recipe = Recipe(2, 1e-3, 30, **further)
+        return fit_warm_up(network(dropout=0.0), data, recipe, rng=np.random.default_rng(5), device="cpu")
+
+    whole, parts = run(), run(accumulation=4)
+    # sums of a few dozen float32 numbers in another order, and Adam's first steps, which divide by small numbers
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=2e-5)
+    assert parts.trace[-1]["loss"] == pytest.approx(whole.trace[-1]["loss"], rel=1e-5)
+
+
+def test_lack_of_memory_names_what_to_make_smaller(data, monkeypatch):
+    def full(self, images):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(BiChannelViT, "forward", full)
+    with pytest.raises(TrainingError, match=r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"):
+        fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu")
+
+
+def test_compiled_training_leaves_the_names_of_the_weights(data, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: torch._dynamo.optimize("eager")(model))
+    plain = fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu")
+    recipe = Recipe(1, 1e-3, 16, compiled=True)
+    compiled = fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu")
+    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
+    torch.testing.assert_close(weights(compiled), weights(plain))
+
+
+def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv(WORKSPACE, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(ParameterError, match=f"{WORKSPACE}=:4096:8"), reproducible():
+        pass
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with reproducible():
+        assert os.environ[WORKSPACE] == ":4096:8" and torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_deterministic_reruns_are_equal_to_the_last_bit(data):
+    recipe = Recipe(2, 1e-3, 16, deterministic=True)
+    runs = [fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu") for _ in range(2)]
+    assert torch.equal(*(weights(run) for run in runs))
