@@ -105,7 +105,7 @@ def peak_mib(n: int) -> float:
 
 
 def measure_memory(n: int) -> float:
-    """Draw n patients and fit FastMCEM in this process; return by how many MiB its peak memory rose, inputs included."""
+    """Draw n patients and fit FastMCEM here; return by how many MiB the peak memory rose, inputs included."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     rng = np.random.default_rng(SEED)
     outputs = rng.standard_normal((n, 4))
