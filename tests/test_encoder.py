@@ -157,7 +157,7 @@ def test_a_patients_outputs_do_not_depend_on_the_batch():
 
 
 @pytest.mark.parametrize(("domains", "bottleneck"), [(2, 1), (3, 4)])
-def test_adapter_computes_equation_four(domains, bottleneck):
+def test_adapter_computes_the_display_before_equation_five(domains, bottleneck):
     adapter = shake(ResidualAdapter(6, domains, bottleneck)).double()
     z = torch.randn(4 * domains, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     alpha = torch.rand(domains, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

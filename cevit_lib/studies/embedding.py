@@ -144,6 +144,18 @@ def run(smoke: bool, folder: str | None, device: torch.device, weights: str | No
     )  # fmt: skip
 
 
+def ensure_record() -> None:
+    """Make the record at paper scale unless it is there; reads GRAPE from ``CEVIT_DATA``."""
+    from cevit_lib.errors import ProvenanceError
+    from cevit_lib.records import load_records
+
+    try:
+        load_records(STUDY, configuration={"data": PAPER["data"]})
+    except ProvenanceError:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        write_record(run(False, None, device, None))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder with pairs.csv and images_roi (default: CEVIT_DATA/grape)")
