@@ -95,7 +95,8 @@ def _wedge_integral(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, squ
     starts = torch.stack((start, start + half), -1) * one_panel.unsqueeze(-1)
     node, weight = gauss_nodes(nodes, x.dtype, x.device)
     theta = torch.addcmul(starts.unsqueeze(-1), widths.unsqueeze(-1), node)
-    sine2 = theta.sin().square_()
+    sine2 = theta.sin_()
+    sine2 = sine2.mul_(sine2)
     ratio = (square / total)[..., None, None]  # 1 - lambda^2
     c2 = (KAPPA**2 * ratio * sine2).div_(1 - ratio * sine2)
     return (_flattened_mass(c2) @ weight * widths).sum(-1) * squeeze / KAPPA**2

@@ -55,7 +55,7 @@ def central_probability(x: Tensor, y: Tensor, correlation: Tensor, number: int) 
     angle = correlation.clamp(-LARGEST_CORRELATION, LARGEST_CORRELATION).asin()
     sine = torch.outer(angle, node).sin_()
     exponent = torch.addcmul((-0.5 * (x * x + y * y)).unsqueeze(-1), sine, (x * y).unsqueeze(-1))
-    exponent /= sine.square_().neg_().add_(1)
+    exponent /= sine.mul_(sine).neg_().add_(1)
     cdf = normal_cdf(torch.stack((x, y)))
     return torch.addcmul(cdf[0] * cdf[1], exponent.exp_() @ weight, angle, value=0.5 / math.pi)
 

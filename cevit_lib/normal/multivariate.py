@@ -21,6 +21,7 @@ from .univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, log_normal_cdf, may_branch
 LARGEST_DIMENSION = 8
 LEAST_PLACKETT = 2e-9
 LARGEST_LIMIT = 1e6
+RARE_POINTS = 256  # of the lattice, where it stands in for Plackett's integral
 
 
 class LogProbability(NamedTuple):
@@ -35,7 +36,7 @@ def _rows(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     return z.reshape(-1, p).clamp(-LARGEST_LIMIT, LARGEST_LIMIT), correlation.reshape(-1, p, p)
 
 
-def _plackett_value(z: Tensor, correlation: Tensor, points: int) -> tuple[Tensor, Tensor]:
+def _plackett_value(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     """Log probability and its error for rows, p = 3 or 4."""
     probability = plackett_probability(z, correlation)
     rare = ~(probability > LEAST_PLACKETT)
@@ -43,7 +44,7 @@ def _plackett_value(z: Tensor, correlation: Tensor, points: int) -> tuple[Tensor
     error = 1e-15 / probability.clamp_min(LEAST_PLACKETT) + 1e-12
     chosen = rare.nonzero().squeeze(-1) if may_branch(z) else torch.arange(len(z), device=z.device)
     if chosen.numel():
-        far, far_error, _, _ = lattice_log_probability(z[chosen], correlation[chosen], points, slopes=False)
+        far, far_error, _, _ = lattice_log_probability(z[chosen], correlation[chosen], RARE_POINTS, slopes=False)
         value[chosen] = torch.where(rare[chosen], far, value[chosen])
         error[chosen] = torch.where(rare[chosen], far_error, error[chosen])
     return value, error
@@ -103,24 +104,24 @@ class _Plackett(torch.autograd.Function):
     """p = 3 and 4; the backward pass is made of differentiable functions, so that second derivatives exist."""
 
     @staticmethod
-    def forward(z, correlation, points):
-        value, error = _plackett_value(*_rows(z, correlation), points)
+    def forward(z, correlation):
+        value, error = _plackett_value(*_rows(z, correlation))
         value = torch.where((z == -math.inf).any(-1), -math.inf, value.view(z.shape[:-1]))
         return value, error.view(z.shape[:-1])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:2], output[0])
+        ctx.save_for_backward(*inputs, output[0])
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx, grad, _):
         by_z, by_correlation = _plackett_derivatives(*ctx.saved_tensors)
-        return grad[..., None] * by_z, grad[..., None, None] * by_correlation, None
+        return grad[..., None] * by_z, grad[..., None, None] * by_correlation
 
     @staticmethod
     def vmap(info, in_dims, *operands):
-        return _Plackett.apply(*_front(info, in_dims, operands[:2]), operands[2]), (0, 0)
+        return _Plackett.apply(*_front(info, in_dims, operands)), (0, 0)
 
 
 class _Lattice(torch.autograd.Function):
@@ -157,7 +158,7 @@ def log_orthant(z: Tensor, correlation: Tensor, points: int = 1024) -> LogProbab
     elif p == 2:
         value = log_bivariate_normal_cdf(z[..., 0], z[..., 1], correlation[..., 0, 1].clamp(-1, 1))
     elif p <= 4:
-        return LogProbability(*_Plackett.apply(z, correlation, points))
+        return LogProbability(*_Plackett.apply(z, correlation))
     else:
         return LogProbability(*_Lattice.apply(z, correlation, points)[:2])
     return LogProbability(value, 1e-13 * (1 + value.detach().abs()))

@@ -1,0 +1,261 @@
+"""The bivariate normal probability: mpmath, identities, exact limits, derivatives of two orders, float32, devices."""
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.normal import (
+    bivariate_normal_cdf,
+    log_bivariate_normal_cdf,
+    log_bivariate_normal_cdf_with_gradients,
+    log_normal_cdf,
+)
+from cevit_lib.normal.bivariate import log_wedge_value
+
+REFERENCE = Path(__file__).with_name("reference")
+SWITCHES = [0.0, 0.924, -0.924, 0.925, -0.925, 0.926, -0.926, 0.9999, -0.9999]
+INFINITY = math.inf
+# lower bound of log P, relative error of P that is allowed: the accuracy that the library promises in float64
+PROMISED = [(math.log(1e-3), 1e-13), (math.log(1e-10), 1e-11), (math.log(1e-37), 1e-9), (math.log(1e-300), 1e-5)]
+
+
+def double(values):
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("make", REFERENCE / "make_bivariate_normal.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def stored():
+    rows = json.loads((REFERENCE / "bivariate_normal.json").read_text())
+    with mp.workdps(40):
+        exact = [mp.mpf(row[3]) for row in rows]
+    return double([row[:3] for row in rows]), exact
+
+
+def log_errors(values, exact):
+    with mp.workdps(40):
+        return np.array([float(abs(mp.mpf(v) - e)) for v, e in zip(values.tolist(), exact, strict=True)])
+
+
+def test_stored_reference_is_what_its_script_makes(maker, stored):
+    points, exact = stored
+    with mp.workdps(40):
+        for index in (0, 37, 100, 217, 333, 404, len(exact) - 1):
+            again = mp.log(maker.bivariate(*(mp.mpf(v) for v in points[index].tolist())))
+            assert abs(again - exact[index]) < mp.mpf(10) ** -15, points[index]
+
+
+@pytest.mark.parametrize("route", ["chosen by size", "wedge only"])
+def test_accuracy_promised_in_float64(stored, route):
+    points, exact = stored
+    x, y, r = points.unbind(1)
+    value = log_bivariate_normal_cdf(x, y, r) if route == "chosen by size" else log_wedge_value(x, y, r, 16)
+    error, size = log_errors(value, exact), np.array([float(e) for e in exact])
+    upper = INFINITY
+    for lower, allowed in PROMISED:
+        chosen = (size > lower) & (size <= upper)
+        assert chosen.sum() > 20
+        assert error[chosen].max() < allowed, (lower, points[np.flatnonzero(chosen)[error[chosen].argmax()]])
+        upper = lower
+    deeper = size <= upper
+    assert (error[deeper] / -size[deeper]).max() < 1e-14  # a few units of the last place of log P itself
+    with mp.workdps(40):
+        absolute = [float(abs(mp.exp(mp.mpf(v)) - mp.exp(e))) for v, e in zip(value.tolist(), exact, strict=True)]
+    assert max(absolute) < 5e-16
+
+
+def test_difficult_corner_is_on_the_grid(stored):
+    points, exact = stored
+    x, y, r = points.unbind(1)
+    near = (r < -0.99) & ((x + y).abs() < 0.05) & (double([float(e) for e in exact]) < math.log(1e-4))
+    assert near.sum() >= 10
+
+
+def test_central_route_agrees_with_the_wedge_at_the_switch():
+    grid = torch.linspace(-4, 3, 40, dtype=torch.float64)
+    x, y, r = torch.meshgrid(grid, grid, double(SWITCHES + [0.2, -0.5, 0.75, -0.85, 0.92, -0.92]), indexing="ij")
+    wedge = log_wedge_value(x, y, r, 24)
+    difference = (log_bivariate_normal_cdf(x, y, r) - wedge).abs()
+    likely = wedge > math.log(1e-3)
+    assert difference[likely].max() < 1e-13
+    assert difference[~likely].max() < 1e-11
+
+
+def test_float32_is_at_the_input_rounding_floor(stored):
+    """Error against the exact value at the unrounded point <= 4 x (what rounding the three inputs alone costs) + 1 ulp."""
+    points, exact = stored
+    size = double([float(e) for e in exact])
+    rounded = points.float()
+    at_rounded = log_bivariate_normal_cdf(*rounded.double().unbind(1))
+    single = log_bivariate_normal_cdf(*rounded.unbind(1)).double()
+    chosen = size > math.log(1e-30)
+    ulp = torch.finfo(torch.float32).eps * size.abs().clamp_min(1.0)
+    floor = (at_rounded - size).abs()
+    assert ((single - size).abs() <= 4 * floor + ulp)[chosen].all()
+
+
+def test_gradients_promised_where_likely():
+    """Against mpmath's own derivatives of the defining formulas: d/dx = phi(x) Phi(k) / P, d/drho = phi_2 / P."""
+    x, y, r = double(
+        [[0.3, -1.2, 0.0], [1.0, -1.0, -0.95], [-0.5, 0.9, 0.5], [0.0, 0.0, 0.3], [2.0, -1.5, -0.7]]
+    ).unbind(1)
+    found = log_bivariate_normal_cdf_with_gradients(x, y, r)
+    with mp.workdps(30):
+        for i in range(len(x)):
+            a, b, c = (mp.mpf(v[i].item()) for v in (x, y, r))
+            s = mp.sqrt(1 - c * c)
+            low = [-mp.inf, -8, -2, a] if a > -2 else [-mp.inf, -8, a]
+            p = mp.quad(lambda t: mp.npdf(t) * mp.ncdf((b - c * t) / s), low)  # noqa: B023
+            exact = [
+                mp.log(p),
+                mp.npdf(a) * mp.ncdf((b - c * a) / s) / p,
+                mp.npdf(b) * mp.ncdf((a - c * b) / s) / p,
+                mp.npdf(a) * mp.npdf((b - c * a) / s) / s / p,
+            ]
+            for value, expected in zip(found, exact, strict=True):
+                assert abs(value[i].item() / float(expected) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("rho", SWITCHES)
+def test_gradcheck_and_gradgradcheck(rho):
+    x, y = double([0.3, -0.7, 1.0, 0.0, 0.5]), double([0.4, -0.2, -1.0, 0.0, 0.5])  # ties x = -y and x = y among them
+    operands = tuple(v.clone().requires_grad_() for v in (x, y, torch.full((5,), rho, dtype=torch.float64)))
+    step = 1e-6 if abs(rho) < 0.99 else 1e-7
+    assert torch.autograd.gradcheck(log_bivariate_normal_cdf, operands, eps=step, rtol=1e-3)
+    assert torch.autograd.gradgradcheck(log_bivariate_normal_cdf, operands, eps=step, rtol=1e-3)
+    assert torch.autograd.gradcheck(bivariate_normal_cdf, operands, eps=step, rtol=1e-3)
+
+
+def test_gradcheck_in_the_tail():
+    operands = [double(v).requires_grad_() for v in ([-6.0, -9.0, -3.0], [-5.0, 2.0, 2.5], [-0.4, 0.6, -0.9])]
+    assert torch.autograd.gradcheck(log_bivariate_normal_cdf, operands)
+    assert torch.autograd.gradgradcheck(log_bivariate_normal_cdf, operands, rtol=1e-3)
+
+
+def test_correlation_moves_from_zero():
+    r = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    value = log_bivariate_normal_cdf(double([0.2, -1.0]), double([0.7, 0.4]), r)
+    (slope,) = torch.autograd.grad(value.sum(), r)
+    x, y = np.array([0.2, -1.0]), np.array([0.7, 0.4])
+    density = np.exp(-0.5 * (x * x + y * y)) / (2 * np.pi)
+    cdf = [float(mp.ncdf(a) * mp.ncdf(b)) for a, b in zip(x, y, strict=True)]
+    assert np.allclose(slope.numpy(), density / cdf, rtol=1e-13)
+
+
+def test_independence_symmetry_and_sheppard():
+    x, y = torch.randn(2, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 2
+    r = torch.linspace(-0.99, 0.99, 200, dtype=torch.float64)
+    product = log_normal_cdf(x) + log_normal_cdf(y)
+    assert torch.allclose(log_bivariate_normal_cdf(x, y, 0.0), product, rtol=1e-13, atol=1e-13)
+    assert torch.allclose(log_bivariate_normal_cdf(x, y, r), log_bivariate_normal_cdf(y, x, r), rtol=1e-12, atol=1e-12)
+    orthant = 0.25 + torch.asin(r) / (2 * math.pi)
+    assert torch.allclose(bivariate_normal_cdf(torch.zeros_like(r), 0.0, r), orthant, rtol=1e-13, atol=0)
+    four = sum(
+        bivariate_normal_cdf(a * x, b * y, a * b * r) for a in (-1, 1) for b in (-1, 1)
+    )  # the four label cells of the sign flip
+    assert torch.allclose(four, torch.ones_like(four), rtol=0, atol=1e-15 * 4)
+
+
+def test_exact_limits():
+    x, y = double([-1.0, 0.5, 2.0, -3.0]), double([0.3, 0.5, -2.5, -3.0])
+    assert torch.allclose(log_bivariate_normal_cdf(x, y, 1.0), log_normal_cdf(torch.minimum(x, y)), rtol=1e-14)
+    lower = (torch.erf(x / 2**0.5) + torch.erf(y / 2**0.5)) / 2  # Phi(x) + Phi(y) - 1
+    assert torch.allclose(bivariate_normal_cdf(x, y, -1.0), lower.clamp_min(0.0), rtol=1e-13, atol=1e-16)
+    for r in (-1.0, -0.4, 0.0, 0.4, 1.0):
+        unbounded = log_bivariate_normal_cdf(torch.full_like(y, INFINITY), y, r)
+        assert torch.allclose(unbounded, log_normal_cdf(y), rtol=1e-14)
+        assert (log_bivariate_normal_cdf(torch.full_like(y, -INFINITY), y, r) == -INFINITY).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_never_nan_on_an_extreme_grid(dtype):
+    limit = torch.tensor([-INFINITY, -1e3, -40, -8, -1, 0, 1, 8, 40, 1e3, INFINITY], dtype=dtype)
+    r = torch.tensor([0, 1e-3, -1e-3, 0.5, -0.5, 0.99, -0.99, 0.9999, -0.9999, 1, -1], dtype=dtype)
+    x, y, r = (v.reshape(-1).requires_grad_() for v in torch.meshgrid(limit, limit, r, indexing="ij"))
+    value = log_bivariate_normal_cdf(x, y, r)
+    assert not torch.isnan(value).any()
+    assert (value <= 0).all()
+    assert all(torch.isfinite(g).all() for g in torch.autograd.grad(value[value > -INFINITY].sum(), (x, y, r)))
+    inside = (x.abs() <= 1e3) & (y.abs() <= 1e3) & (r.abs() < 1)
+    assert torch.isfinite(value[inside]).all()
+    passed = log_bivariate_normal_cdf_with_gradients(x, y, r)
+    assert all(not torch.isnan(v).any() for v in passed)
+
+
+def test_tail_gradient_keeps_pulling():
+    """Where naive formulas have gradient 0 or NaN: the slope at x = y = -t is about t / (1 + rho) a coordinate."""
+    for dtype, t in ((torch.float32, 12.0), (torch.float64, 40.0), (torch.float64, 300.0)):
+        x = torch.full((1,), -t, dtype=dtype, requires_grad=True)
+        (slope,) = torch.autograd.grad(log_bivariate_normal_cdf(x, x.detach(), 0.5).sum(), x)
+        assert abs(slope.item() / (t / 1.5) - 1) < 2 / t
+
+
+def test_broadcasting_dtypes_and_one_pass():
+    x, y, r = double([[0.1], [0.2]]), double([0.3, -0.4, 0.5]), double(0.25)
+    assert log_bivariate_normal_cdf(x, y, r).shape == (2, 3)
+    assert log_bivariate_normal_cdf(x.float(), y.float(), 0.25).dtype == torch.float32
+    assert log_bivariate_normal_cdf(x.float(), y, 0.25).dtype == torch.float64
+    assert log_bivariate_normal_cdf(x.half(), y.half(), 0.25).dtype == torch.float32
+    leaves = [v.clone().requires_grad_() for v in (x, y, r)]
+    value = log_bivariate_normal_cdf(*leaves)
+    gradients = torch.autograd.grad(value.sum(), leaves)
+    passed = log_bivariate_normal_cdf_with_gradients(x, y, r)
+    assert torch.allclose(passed.value, value, rtol=1e-14)
+    assert torch.allclose(passed.x.sum(1, keepdim=True), gradients[0], rtol=1e-12)
+    assert torch.allclose(passed.y.sum(0), gradients[1], rtol=1e-12)
+    assert torch.allclose(passed.correlation.sum(), gradients[2], rtol=1e-12)
+    assert log_bivariate_normal_cdf(x[:0], y[:1], r).shape == (0, 1)
+
+
+def test_function_transforms():
+    x, y, r = double([0.1, -2.0, -7.0]), double([0.3, 0.4, -9.0]), double([0.2, -0.6, 0.95])
+    mapped = torch.func.vmap(torch.func.grad(log_bivariate_normal_cdf, argnums=(0, 1, 2)))(x, y, r)
+    passed = log_bivariate_normal_cdf_with_gradients(x, y, r)
+    for got, expected in zip(mapped, passed[1:], strict=True):
+        assert torch.allclose(got, expected, rtol=1e-12)
+    hessian = torch.func.hessian(lambda v: log_bivariate_normal_cdf(v[0], v[1], v[2]))(torch.stack((x, y, r))[:, 1])
+    assert torch.allclose(hessian, hessian.mT, rtol=1e-10)
+
+
+def test_compiles_as_one_graph():
+    def loss(x, y, r):
+        return log_bivariate_normal_cdf(x, y, r).sum()
+
+    x, y = torch.randn(2, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).unbind(0)
+    r = double(-0.3)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (loss, compiled):
+        leaf = x.clone().requires_grad_()
+        value = function(leaf, y, r)
+        results.append((value.item(), torch.autograd.grad(value, leaf)[0]))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-13)
+    assert torch.allclose(results[0][1], results[1][1], rtol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_gives_the_same_numbers_without_waiting(stored):
+    points = stored[0].cuda().requires_grad_()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = log_bivariate_normal_cdf(*points.unbind(1))
+        (gradient,) = torch.autograd.grad(value.sum(), points)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    at_home = stored[0].clone().requires_grad_()
+    expected = log_bivariate_normal_cdf(*at_home.unbind(1))
+    assert torch.allclose(value.cpu(), expected, rtol=1e-9, atol=1e-11)
+    assert torch.allclose(gradient.cpu(), torch.autograd.grad(expected.sum(), at_home)[0], rtol=1e-6, atol=1e-9)
