@@ -87,10 +87,10 @@ def _from_scratch(base: dict, scale: str) -> list[dict]:
 
 def _tuning(base: dict, scale: str) -> list[dict]:
     """Warm-ups alone, on a data set that the study does not use (number 100): 5 folds of each candidate."""
-    rates, epochs = ((3.5e-4, 7e-4, 1.4e-3), (4, 8, 16)) if scale == "paper" else ((7e-4,), (1, 2))
+    paper = [(rate, epochs) for rate in (3.5e-4, 7e-4, 1.4e-3) for epochs in (4, 8)] + [(3.5e-4, 16)]
     return [
         {"dataset": 100, "fold": f + 1, "arms": [], "warm_up": base["warm_up"] | {"learning_rate": r, "epochs": e}}
-        for r in rates for e in epochs for f in range(base["folds"])
+        for r, e in (paper if scale == "paper" else [(7e-4, 1), (7e-4, 2)]) for f in range(base["folds"])
     ]  # fmt: skip
 
 
