@@ -148,6 +148,30 @@ def test_saved_models_give_the_same_outputs_in_another_process(images, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
+def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
+    # the baseline is the same arithmetic in another order, or its timing would mean nothing
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
+    from benchmarks.encoder import TwoPassViT, empirical
+
+    one = build(adapter_weight=0.1, normalise=False)
+    two = TwoPassViT({"backbone": NAME, "lora_rank": 4, **SMALL}).eval()
+    shared = {k: v for k, v in two.backbone.state_dict().items() if "adapters" not in k}
+    given = one.backbone.state_dict()
+    two.backbone.load_state_dict({k: given[k] for k in shared}, strict=False)
+    for block, other in zip(two.backbone.blocks, one.backbone.blocks, strict=True):
+        own = other.mlp.adapter
+        for j, (enter, _, leave) in enumerate(block.mlp.adapters):
+            enter.load_state_dict({"weight": own.v1[j], "bias": own.d1[j]})
+            leave.load_state_dict({"weight": own.v2[j].T, "bias": own.d2[j]})
+    for k, head in enumerate(one.heads.values()):
+        two.heads[k].load_state_dict(head.state_dict())
+    with torch.inference_mode():
+        torch.testing.assert_close(two(images), one(images), atol=1e-5, rtol=1e-5)
+    y = torch.tensor([[1.0, 2.0, 1.0, 0.0]])
+    expected = 1 + 4 + 2 * np.log(2)  # squared errors of zeros, and two coins
+    assert float(empirical(torch.zeros(1, 4), y)) == pytest.approx(expected)
+
+
 def test_masked_autoencoder_scores_hidden_patches_only():
     from cevit_lib.studies.masked_autoencoder import SMOKE_ENCODER, MaskedAutoencoder, augment, build_encoder, pretrain
 

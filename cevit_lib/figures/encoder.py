@@ -94,9 +94,10 @@ def alpha_effect(logits, distance, same):
     with style():
         figure, (left, right) = new_figure("wide", columns=2)
         alpha = 1 / (1 + np.exp(-np.asarray(logits)))
-        left.plot(logits, alpha, color=color("ink"))
+        dense = np.linspace(min(logits), max(logits), 101)
+        left.plot(dense, 1 / (1 + np.exp(-dense)), color=color("ink"))
         left.axhline(0.1, color=color("grey"), ls="--", lw=1)
-        left.text(min(logits), 0.12, "the earlier code's fixed 0.1", fontsize=8, color=color("grey"))
+        left.text(max(logits), 0.12, "the earlier code's fixed 0.1", fontsize=8, color=color("grey"), ha="right")
         left.set(xlabel=r"$\tilde\alpha$, which trains", ylabel=r"$\alpha = \mathcal{S}(\tilde\alpha)$")
         right.plot(alpha, distance, marker="o", label="adapters kept", color=color("right"))
         right.plot(alpha, same, marker="s", ls="--", label=r"$V_2, d_2$ divided by $\alpha$", color=color("left"))
