@@ -246,7 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="tiny models, few steps; the record is marked as smoke")
     parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
-    parser.add_argument("--modes", default="default,max-autotune-no-cudagraphs", help="of torch.compile, by commas")
+    parser.add_argument("--modes", default="default", help="of torch.compile, by commas; max-autotune takes minutes")
     parser.add_argument("--seconds", type=float, default=420, help="start no further arm after this time")
     parser.add_argument("--profile", action="store_true", help="print the kernels of the compiled arm with adapters")
     options = parser.parse_args(arguments)
