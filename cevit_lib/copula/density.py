@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from cevit_lib.copula.conditional import (
     LARGEST_TABLE,
@@ -33,7 +34,7 @@ from cevit_lib.copula.conditional import (
 )
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.printed import printed_log_density
-from cevit_lib.copula.quadrant import Rule, exact_cell_with_slopes, log_cells_by_pattern
+from cevit_lib.copula.quadrant import RELIABLE, Rule, exact_cell_with_slopes, log_cells_by_pattern, quick_score_slope
 from cevit_lib.copula.validation import check_labels, check_pair
 from cevit_lib.normal import (
     log_bivariate_normal_cdf,
@@ -113,8 +114,9 @@ def log_density(
             table = tabulate_one(parameters, missing)
         if parameters.requires_grad or parameters.p1 > 2 or table is None:
             return _composite(outputs, y, _rows(outputs, y, parameters, table, missing), missing)
-        rules = None if torch.compiler.is_compiling() else table.rules  # they would branch on values
-        return _LogDensity.apply(outputs, y, missing, rules, *table.constants.to(outputs))[0]
+        if torch.compiler.is_compiling() or not table.rules:  # the rules would branch on values
+            return _LogDensity.apply(outputs, y, missing, None, *table.constants.to(outputs))[0]
+        return _LogDensity.apply(outputs, y, missing, table.rules, *table.constants.to(torch.float64))[0]
 
 
 def without_autocast(outputs: Tensor):
@@ -170,7 +172,7 @@ def _residuals_and_signs(
 def _apply(matrices: Tensor, vectors: Tensor) -> Tensor:
     """Return ``matrices @ vectors`` for one matrix (1, a, b) or one for each row (n, a, b); vectors (n, b)."""
     if matrices.shape[0] == 1:
-        return vectors @ matrices[0].mT
+        return linear(vectors, matrices[0])
     return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
 
 
@@ -218,6 +220,7 @@ class _Fast(NamedTuple):
 
     rules: tuple[Rule | None, ...] | None
     index: Tensor | None
+    least: float  # probabilities below it go to the exact routine
 
 
 def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: _Fast | None) -> tuple[Tensor, Tensor]:
@@ -234,7 +237,7 @@ def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: _Fas
     rho = _flipped_correlation(sign, c)
     if fast and fast.rules:
         product = sign[..., 0] * sign[..., 1]
-        return log_cells_by_pattern(upper, product, c.correlation[:, 0, 1], fast.index, fast.rules)
+        return log_cells_by_pattern(upper, product, c.correlation[:, 0, 1], *fast)
     if fast:
         return exact_cell_with_slopes(upper, rho)
     value = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], rho)
@@ -251,14 +254,15 @@ def _value_and_gradient(
     residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
     logit = outputs[..., p0:]
     score = score_value(logit) if fast else normal_score(logit)
+    slope = quick_score_slope(logit, score) if fast and fast.rules else score_slope(logit, score)
     upper = _standardise(score, residual, sign, c, observed)
     value, slopes = _log_cell_and_slopes(upper, sign, c, fast)
     pull = slopes * sign  # derivative in the standardised conditional mean; 0 where the label is missing
     weighted = _apply(c.precision, residual)
-    gradient = torch.cat(
-        ((weighted - _apply(c.loading.mT, pull)) * c.inverse_scale, pull * c.inverse_sd * score_slope(logit, score)), -1
-    )
-    return value - 0.5 * (weighted * residual).sum(-1) + c.constant, gradient
+    by_mean = (weighted - _apply(c.loading.mT, pull)) * c.inverse_scale
+    gradient = torch.cat((by_mean, pull * c.inverse_sd * slope), -1)
+    quadratic = (weighted * residual) @ residual.new_ones(p0)  # a sum over so short a dimension is slow
+    return torch.add(value + c.constant, quadratic, alpha=-0.5), gradient
 
 
 class _LogDensity(torch.autograd.Function):
@@ -266,8 +270,12 @@ class _LogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(outputs: Tensor, y: Tensor, missing: bool, rules: tuple | None, *parts: Tensor):
+        dtype = outputs.dtype
+        if rules:  # on a CPU float64 costs no more than casting to and fro where it is needed
+            outputs, y = outputs.double(), y.double()
         c, index = _gathered(y, missing, parts)
-        return _value_and_gradient(outputs, y, c, missing, _Fast(rules, index))
+        value, gradient = _value_and_gradient(outputs, y, c, missing, _Fast(rules, index, RELIABLE[dtype]))
+        return value.to(dtype), gradient.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:
@@ -281,7 +289,8 @@ class _LogDensity(torch.autograd.Function):
         outputs, y, gradient, *parts = ctx.saved_tensors
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # a second derivative may be wanted: the saved gradient is a constant, so compute it again
-            gradient = _value_and_gradient(outputs, y, _gathered(y, ctx.missing, parts)[0], ctx.missing, None)[1]
+            c = _gathered(y, ctx.missing, Conditional(*parts).to(outputs))[0]
+            gradient = _value_and_gradient(outputs, y, c, ctx.missing, None)[1]
         return value_gradient.unsqueeze(-1) * gradient, None, None, None, *(None for _ in parts)
 
     @staticmethod

@@ -13,14 +13,16 @@ times 1e-16, so observations of small probability are handed to ``cevit_lib.norm
 from __future__ import annotations
 
 from functools import lru_cache
-from math import pi, sqrt
+from math import log, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients
+from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_normal_cdf
+from cevit_lib.normal.bivariate import NODES as WEDGE_NODES
+from cevit_lib.normal.bivariate import log_wedge_value
 
 RELIABLE = {torch.float32: 1e-7, torch.float64: 1e-3}
 """Least probability for the fast route: its relative error is then below 1e-8 (float32) and 1e-12 (float64)."""
@@ -67,17 +69,28 @@ def rules(correlation: Tensor) -> tuple[Rule | None, ...] | None:
 
 
 def log_cells_by_pattern(
-    upper: Tensor, product: Tensor, correlation: Tensor, index: Tensor | None, tabled: tuple[Rule | None, ...]
+    upper: Tensor,
+    product: Tensor,
+    correlation: Tensor,
+    tabled: tuple[Rule | None, ...],
+    index: Tensor | None,
+    least: float,
 ) -> tuple[Tensor, Tensor]:
     """Return what ``log_cell_with_slopes`` does for rows of several patterns; ``index`` (n,) is each row's rule."""
     if index is None:
-        return log_cell_with_slopes(upper, product, correlation, tabled[0])
+        return log_cell_with_slopes(upper, product, correlation, tabled[0], least)
     value, slopes = upper.new_empty(len(upper)), torch.empty_like(upper)
     for pattern in index.unique().tolist():  # patterns of missing continuous responses, at most 2 ** p0
         rows = (index == pattern).nonzero().squeeze(-1)
-        found = log_cell_with_slopes(upper[rows], product[rows], correlation[rows], tabled[pattern])
+        found = log_cell_with_slopes(upper[rows], product[rows], correlation[rows], tabled[pattern], least)
         value[rows], slopes[rows] = found
     return value, slopes
+
+
+def quick_score_slope(logit: Tensor, score: Tensor) -> Tensor:
+    r"""Return :math:`dq/d\mu = \mathcal S(-|\mu|) \mathcal S(|\mu|) / \phi(q)` in float64, no overflow."""
+    size = logit.abs()
+    return torch.exp(0.5 * score * score - size) * torch.sigmoid(size).square_() * sqrt(2 * pi)
 
 
 def exact_cell_with_slopes(upper: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,10 +99,16 @@ def exact_cell_with_slopes(upper: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
     return value, torch.stack((first, second), -1)
 
 
+def _far_cells(upper: Tensor, rho: Tensor, swapped: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log probability and slopes of a few rows by the one formula that holds everywhere."""
+    value = log_wedge_value(upper[:, 0], upper[:, 1], rho, WEDGE_NODES[torch.float64])
+    return value, torch.exp(log_normal_cdf(swapped) - 0.5 * upper * upper - 0.5 * log(2 * pi) - value.unsqueeze(-1))
+
+
 def log_cell_with_slopes(
-    upper: Tensor, product: Tensor, correlation: Tensor, nodes: Rule | None
+    upper: Tensor, product: Tensor, correlation: Tensor, nodes: Rule | None, least: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the log probability (n,) and its derivatives in the upper limits (n, 2); no autograd, CPU only.
+    """Return the log probability (n,) and its derivatives in the upper limits (n, 2), float64; no autograd, CPU only.
 
     Parameters
     ----------
@@ -101,22 +120,23 @@ def log_cell_with_slopes(
         Conditional correlation of the unflipped scores.
     nodes : Rule or None
         Its rule; None leaves everything to ``cevit_lib.normal``.
+    least : float
+        Probabilities below it are computed by ``cevit_lib.normal``.
     """
     if nodes is None:
         return exact_cell_with_slopes(upper, product * correlation)
-    z, sign = upper.double(), product.double()
-    rho = sign * nodes.correlation
+    rho = product * nodes.correlation
     standard = torch.rsqrt(1 - rho * rho)
-    swapped = torch.addcmul(z.flip(-1), rho.unsqueeze(-1), z, value=-1) * standard.unsqueeze(-1)
-    below = torch.special.erfc(torch.cat((z, swapped), -1).mul_(-sqrt(0.5)))  # 2 Phi, (n, 4)
-    square = z * z
-    features = torch.stack((square.sum(-1), z.prod(-1) * sign), -1)  # (n, 2)
+    swapped = torch.addcmul(upper.flip(-1), rho.unsqueeze(-1), upper, value=-1) * standard.unsqueeze(-1)
+    below = torch.special.erfc(torch.cat((upper, swapped), -1).mul_(-sqrt(0.5)))  # 2 Phi, (n, 4)
+    square = upper * upper
+    features = torch.stack((square[:, 0] + square[:, 1], upper[:, 0] * upper[:, 1] * product), -1)  # (n, 2)
     integral = torch.mv(torch.mm(features, nodes.exponents).exp_(), nodes.weights)
-    probability = 0.25 * torch.addcmul(below[:, 0] * below[:, 1], sign, integral)
+    probability = 0.25 * torch.addcmul(below[:, 0] * below[:, 1], product, integral)
     slopes = square.mul_(-0.5).exp_().mul_(below[:, 2:]).div_(probability.unsqueeze(-1)).mul_(0.5 / sqrt(2 * pi))
     value = probability.log()
-    hard = ~(probability > RELIABLE[upper.dtype])
+    hard = ~(probability > least)
     if hard.any():
         rows = hard.nonzero().squeeze(-1)
-        value[rows], slopes[rows] = exact_cell_with_slopes(z[rows], rho[rows])
-    return value.to(upper.dtype), slopes.to(upper.dtype)
+        value[rows], slopes[rows] = _far_cells(upper[rows], rho[rows], swapped[rows])
+    return value, slopes
