@@ -1,8 +1,9 @@
 """One fit on several devices: what its processes share, through accelerate; with one process nothing of it is used.
 
-``accelerate launch --num_processes 2 -m cevit_lib.cli fit ...`` starts the same program once a device. Every process
-holds the whole network and the same order of patients, takes its share of every batch, and adds its gradients to the
-others' before the step, so that a fit on several devices makes the steps of a fit on one.
+``accelerate launch --num_processes 2 -m cevit_lib.cli fit ...`` starts the same program once a device. (On processors
+accelerate starts one only; there any launcher does that sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.) Every
+process holds the whole network and the same order of patients, takes its share of every batch, and adds its gradients
+to the others' before the step, so that a fit on several devices makes the steps of a fit on one.
 
 Why the gradients are added here and the network is not wrapped by ``Accelerator.prepare``: its DistributedDataParallel
 averages the processes' *mean* losses, which is another step where shares differ by a patient; it stops or hangs when a
@@ -67,7 +68,8 @@ class Together(Alone):
     def __init__(self) -> None:
         from accelerate import Accelerator
 
-        self.accelerator = Accelerator(mixed_precision="no")  # the recipe's own autocast decides, stage by stage
+        # the recipe's own autocast decides on the precision, stage by stage
+        self.accelerator = Accelerator(mixed_precision="no", cpu=not torch.cuda.is_available())
         self.count, self.index = self.accelerator.num_processes, self.accelerator.process_index
         self.device = self.accelerator.device
 

@@ -1,0 +1,75 @@
+"""Two processes on the processor (gloo) make the fit of one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from two_processes import FIT, warm_up
+
+from cevit_lib import cli
+from cevit_lib.errors import ParameterError
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory, root):
+    """Run the program in two processes; a hang is ended and told after ten minutes."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    here = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2",
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
+    running = [
+        subprocess.Popen([sys.executable, root / "tests" / "two_processes.py", folder], cwd=root, text=True,
+                         env=here | {"RANK": str(k), "LOCAL_RANK": str(k)}, stderr=subprocess.PIPE)
+        for k in range(2)
+    ]  # fmt: skip
+    try:
+        told = [process.communicate(timeout=600)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0], "\n".join(text[-1500:] for text in told)
+    return folder, [json.loads((folder / f"found-{k}.json").read_text()) for k in range(2)]
+
+
+def test_what_processes_share(together):
+    _, found = together
+    for one in found:
+        assert one["unreached"] == [[5.0, 5.0], [5.0]]
+        assert one["joined"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert one["largest"] == 1.0 and one["agreed"] == 0
+
+
+def test_two_processes_train_as_one_does(together):
+    _, found = together
+    fit, outputs = warm_up()
+    for one in found:
+        torch.testing.assert_close(torch.tensor(one["outputs"], dtype=torch.float64), outputs, rtol=1e-4, atol=1e-4)
+        for ours, theirs in zip(fit.trace, one["trace"], strict=True):
+            for key in ("loss", "validation_loss", "gradient_norm", "learning_rate"):
+                assert theirs[key] == pytest.approx(ours[key], rel=1e-4), key
+    assert found[0]["outputs"] == found[1]["outputs"]
+
+
+def test_the_first_process_writes_the_record_of_a_fit_with_lora(together, tmp_path):
+    folder, found = together
+    assert [one["status"] for one in found] == [0, 0]
+    assert not (folder / "results-1").exists()
+    (path,) = (folder / "results-0").glob("fit-synthetic/*.json")
+    assert cli.main([*FIT, "--results", str(tmp_path)]) == 0
+    two, one = json.loads(path.read_text()), json.loads((tmp_path / "fit-synthetic" / path.name).read_text())
+    assert two["trace"][-1]["loss"] == pytest.approx(one["trace"][-1]["loss"], rel=1e-3)
+    for name in ("warm-up", "empirical, same epochs", "copula"):
+        torch.testing.assert_close(torch.tensor(two["predictions"][name]), torch.tensor(one["predictions"][name]),
+                                   rtol=1e-3, atol=1e-3)  # fmt: skip
+
+
+def test_a_state_of_two_processes_is_no_state_of_one(together):
+    folder, _ = together
+    with pytest.raises(ParameterError, match="processes: 2 there, 1 here"):
+        warm_up(folder / "state")
