@@ -12,6 +12,7 @@ from scipy.integrate import dblquad
 
 from cevit_lib import theory
 from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.normal import log_multivariate_normal_cdf
 
 RHO = 0.569
 
@@ -204,3 +205,12 @@ def test_truncated_variance_has_no_positive_lower_bound():
 
 def test_printed_cross_entropy_prefers_the_wrong_label():
     assert theory.printed_cross_entropy(0.9, 1) > theory.printed_cross_entropy(0.1, 1)
+
+
+@pytest.mark.parametrize("p1", [3, 4])
+def test_reference_cdf_agrees_with_the_library_in_three_and_four_dimensions(p1):
+    """Two independent ways: conditioning with quadrature here, Plackett's integrals in ``cevit_lib.normal``."""
+    for seed in range(4):
+        upper, mean, covariance = configuration(p1, seed)
+        library = log_multivariate_normal_cdf(*[theory.tensor(a) for a in (upper, mean, covariance)]).exp()
+        assert theory.normal_cdf(upper, mean, covariance, nodes=64) == pytest.approx(float(library), abs=1e-7)

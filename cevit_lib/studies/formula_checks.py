@@ -352,10 +352,10 @@ def refit(record: dict) -> dict:
     return run_part(record["configuration"], record["seeds"][0], record["scale"])
 
 
-def run_study(scale: str = "paper", report: Callable = print) -> list[dict]:
+def run_study(scale: str = "paper", report: Callable = print, parts=tuple(PARTS)) -> list[dict]:
     """Run every part whose record does not exist yet, write the records, and return all of them."""
     records = []
-    for configuration in settings(scale == "smoke"):
+    for configuration in (c for c in settings(scale == "smoke") if c["part"] in parts):
         record = find_record(STUDY, configuration, [SEED], scale)
         if record is None:
             record = run_part(configuration, scale=scale)
@@ -365,9 +365,12 @@ def run_study(scale: str = "paper", report: Callable = print) -> list[dict]:
     return records
 
 
-def collect(scale: str = "stored") -> dict[str, dict]:
-    """Return part -> record: the stored ones, or those of a run made now."""
-    records = load_records(STUDY, expected=len(PARTS)) if scale == "stored" else run_study(scale, lambda _: None)
+def collect(scale: str = "stored", parts=tuple(PARTS)) -> dict[str, dict]:
+    """Return part -> record of the named parts: the stored ones, or those of a run made now."""
+    if scale == "stored":
+        records = [load_records(STUDY, configuration={"part": part}, expected=1)[0] for part in parts]
+    else:
+        records = run_study(scale, lambda _: None, parts)
     return {record["configuration"]["part"]: record for record in records}
 
 

@@ -162,8 +162,8 @@ def _distortion(**changes) -> dict:
 def gallery_settings(smoke: bool) -> list[dict]:
     """Every distortion at every strength."""
     if smoke:
-        return [_distortion(n=300, replications=2)] + [
-            _distortion(distortion=d.name, strength=d.strengths[-1], n=300, replications=2)
+        return [_distortion(n=150, replications=2)] + [
+            _distortion(distortion=d.name, strength=d.strengths[1], n=150, replications=2)
             for d in theory.DISTORTIONS.values()
         ]
     return [_distortion()] + [
@@ -182,9 +182,9 @@ def sampler_settings(smoke: bool) -> list[dict]:
 def singularity_settings(smoke: bool) -> list[dict]:
     """Label tracking under the exchangeable Gamma, and well separated classes without any distortion."""
     roles = ["maximum-likelihood", "exact-em", "fmcem"]
-    size = {"n": 400, "replications": 2} if smoke else {"n": 4000, "replications": 10}
-    tracked = [0.0, 4.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0]
-    spread = [5.0] if smoke else [0.5, 1.0, 2.0, 3.0, 5.0, 10.0]
+    size = {"n": 200, "replications": 2} if smoke else {"n": 4000, "replications": 10}
+    tracked = [0.0, 1.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0]
+    spread = [2.0] if smoke else [0.5, 1.0, 2.0, 3.0, 5.0, 10.0]
     return [
         _distortion(distortion="label-tracking", strength=k, correlation="exchangeable", estimators=roles, **size)
         for k in tracked
@@ -195,7 +195,7 @@ def recalibration_settings(smoke: bool) -> list[dict]:
     """The same distortions before and after each eye's scores were recalibrated on other patients."""
     chosen = [("none", 0.0), ("constant-shift", 1.0), ("scaling", 2.0), ("shared-noise", 1.0), ("label-tracking", 0.5),
               ("own-latent-tracking", 0.5), ("averaging", 1.0)]  # fmt: skip
-    size = {"n": 300, "replications": 2} if smoke else {"n": 4000, "replications": 10}
+    size = {"n": 150, "replications": 2} if smoke else {"n": 4000, "replications": 10}
     return [
         _distortion(distortion=d, strength=k, recalibrate=r, estimators=["maximum-likelihood", "exact-em"], **size)
         for d, k in chosen[: 2 if smoke else None]
