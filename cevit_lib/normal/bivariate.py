@@ -186,16 +186,10 @@ class _LogBivariate(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:3], output)
-        ctx.save_for_forward(*inputs[:3], output)
 
     @staticmethod
     def backward(ctx, grad):
         return *(grad * d for d in _derivatives(*ctx.saved_tensors)), None
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        derivatives = _derivatives(*ctx.saved_tensors)
-        return sum(d * t for d, t in zip(derivatives, tangents[:3], strict=True) if t is not None)
 
     @staticmethod
     def vmap(info, in_dims, *operands):

@@ -21,6 +21,8 @@ from .univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, log_normal_cdf, may_branch
 LARGEST_DIMENSION = 8
 LEAST_PLACKETT = 2e-9
 LARGEST_LIMIT = 1e6
+INFINITE = 1e30
+LARGEST_LOG_SLOPE = 25.0  # keeps derivatives finite where the lattice's own error, far out, exceeds every bound
 RARE_POINTS = 256  # of the lattice, where it stands in for Plackett's integral
 
 
@@ -75,22 +77,23 @@ def _given_each(z: Tensor, correlation: Tensor, sets: list[tuple[int, ...]]) -> 
     return [torch.stack(v) for v in zip(*(_given(z, correlation, fixed) for fixed in sets), strict=True)]
 
 
+def _ratio(log_density: Tensor, limit: Tensor, given: Tensor, value: Tensor) -> Tensor:
+    return torch.exp((log_density + log_orthant(limit, given).value - value).clamp_max(LARGEST_LOG_SLOPE))
+
+
 def _plackett_derivatives(z: Tensor, correlation: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of ``log Phi_p`` in closed form: densities times probabilities of two dimensions less (or one)."""
     p = z.shape[-1]
     z = z.clamp(-LARGEST_LIMIT, LARGEST_LIMIT)
-    usable = value > -math.inf
-    value = torch.where(usable, value, 0.0)
     density, limit, given = _given_each(z, correlation, [(i,) for i in range(p)])
-    by_z = torch.exp(density + log_orthant(limit, given).value - value).movedim(0, -1)
+    by_z = _ratio(density, limit, given, value).movedim(0, -1)
     pairs = [(i, j) for i in range(p) for j in range(i)]
     density, limit, given = _given_each(z, correlation, pairs)
-    by_pair = torch.exp(density + log_orthant(limit, given).value - value)
+    by_pair = _ratio(density, limit, given, value)
     zero = torch.zeros_like(value)
     half = {pair: 0.5 * d for pair, d in zip(pairs, by_pair.unbind(0), strict=True)}
     rows = [torch.stack([half.get((max(i, j), min(i, j)), zero) for j in range(p)], -1) for i in range(p)]
-    by_correlation = torch.stack(rows, -2)
-    return torch.where(usable[..., None], by_z, 0.0), torch.where(usable[..., None, None], by_correlation, 0.0)
+    return by_z, torch.stack(rows, -2)
 
 
 def _front(info, in_dims, operands) -> list[Tensor]:
@@ -106,8 +109,7 @@ class _Plackett(torch.autograd.Function):
     @staticmethod
     def forward(z, correlation):
         value, error = _plackett_value(*_rows(z, correlation))
-        value = torch.where((z == -math.inf).any(-1), -math.inf, value.view(z.shape[:-1]))
-        return value, error.view(z.shape[:-1])
+        return value.view(z.shape[:-1]), error.view(z.shape[:-1])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -131,8 +133,7 @@ class _Lattice(torch.autograd.Function):
     def forward(z, correlation, points):
         p, batch = z.shape[-1], z.shape[:-1]
         value, error, by_z, by_r = lattice_log_probability(*_rows(z, correlation), points, slopes=True)
-        value = torch.where((z == -math.inf).any(-1), -math.inf, value.view(batch))
-        return value, error.view(batch), by_z.view(*batch, p), by_r.view(*batch, p, p)
+        return value.view(batch), error.view(batch), by_z.view(*batch, p), by_r.view(*batch, p, p)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -211,10 +212,11 @@ def log_multivariate_normal_cdf(
     dtype = torch.promote_types(torch.promote_types(upper.dtype, mean.dtype), covariance.dtype)
     upper, mean, covariance = upper.double(), mean.double(), covariance.double()
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).sqrt()
-    z = (upper - mean) / sd
+    impossible = (upper == -math.inf).any(-1)
+    z = (upper.clamp(-INFINITE, INFINITE) - mean) / sd  # an infinite limit would make NaN of a zero gradient
     correlation = covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
     batch = torch.broadcast_shapes(z.shape[:-1], correlation.shape[:-2])
     z, correlation = z.expand(*batch, z.shape[-1]), correlation.expand(*batch, *correlation.shape[-2:])
     value, error = log_orthant(z, correlation, max(SHIFTS, points // SHIFTS * SHIFTS))
-    value = value.to(dtype)
+    value = torch.where(impossible, -math.inf, value).to(dtype)
     return LogProbability(value, error.to(dtype)) if return_error else value

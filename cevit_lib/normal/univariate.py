@@ -43,6 +43,12 @@ def radial_mass(c: Tensor) -> Tensor:
     return torch.where(c > (12.0 if c.dtype == torch.float32 else 60.0), series, direct)
 
 
+def hazard_excess(x: Tensor, hazard: Tensor) -> Tensor:
+    """``x + h(x)``, about ``1 / |x|`` far out, where the sum would cancel: ``h R(-x)`` there, as ``h = 1 / M(-x)``."""
+    far = x < -3.0
+    return torch.where(far, hazard * radial_mass(torch.where(far, -x, 3.0)), torch.where(far, 0.0, x) + hazard)
+
+
 class _LogNormalCDF(torch.autograd.Function):
     """``log Phi`` with its hazard as derivative (PyTorch's own is wrong in float32 below about -100)."""
 
@@ -53,17 +59,11 @@ class _LogNormalCDF(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * _Hazard.apply(x)
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        (x,) = ctx.saved_tensors
-        return tangent * _Hazard.apply(x)
 
     @staticmethod
     def vmap(info, in_dims, x):
@@ -80,22 +80,11 @@ class _Hazard(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs, output)
-        ctx.save_for_forward(*inputs, output)
-
-    @staticmethod
-    def _slope(ctx):
-        x, hazard = ctx.saved_tensors
-        far = x < -3.0
-        excess = hazard * radial_mass(torch.where(far, -x, 3.0))  # x + h = h (1 + x M(-x)), M = 1 / h
-        return -hazard * torch.where(far, excess, torch.where(far, 0.0, x) + hazard)
 
     @staticmethod
     def backward(ctx, grad):
-        return grad * _Hazard._slope(ctx)
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        return tangent * _Hazard._slope(ctx)
+        x, hazard = ctx.saved_tensors
+        return -grad * hazard * hazard_excess(x, hazard)
 
     @staticmethod
     def vmap(info, in_dims, x):
@@ -131,15 +120,10 @@ class _NormalScore(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs, output)
-        ctx.save_for_forward(*inputs, output)
 
     @staticmethod
     def backward(ctx, grad):
         return grad * score_slope(*ctx.saved_tensors)
-
-    @staticmethod
-    def jvp(ctx, tangent):
-        return tangent * score_slope(*ctx.saved_tensors)
 
     @staticmethod
     def vmap(info, in_dims, logits):

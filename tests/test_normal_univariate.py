@@ -1,0 +1,147 @@
+"""log Phi, hazard, normal score, truncated moments: against mpmath and quadrature."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.normal import (
+    log_normal_cdf,
+    normal_hazard,
+    normal_score,
+    truncated_bivariate_normal_moments,
+    truncated_normal_mean,
+    truncated_normal_variance,
+)
+
+
+def double(values):
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+def exact_log_cdf(x):
+    return mp.log(mp.erfc(-mp.mpf(x) / mp.sqrt(2)) / 2)
+
+
+def exact_score(logit):
+    """Root of log Phi(-q) = log S(-|mu|), by mpmath's own root finder; near zero the inverse of erf."""
+    logit = mp.mpf(logit)
+    if abs(logit) < 1:
+        return mp.sqrt(2) * mp.erfinv(mp.tanh(logit / 2))
+    target = -mp.log1p(mp.exp(abs(logit)))
+    start = mp.sqrt(2 * abs(logit)) if abs(logit) > 5 else abs(logit) * mp.mpf("0.6")
+    return mp.sign(logit) * mp.findroot(lambda q: exact_log_cdf(-q) - target, start)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 4e-15)])
+def test_log_cdf_and_slope_at_any_distance(dtype, tolerance):
+    points = [-1e4, -1000, -100, -40, -10, -3.1, -2.9, -1, 0, 1, 5]
+    x = torch.tensor(points, dtype=dtype, requires_grad=True)
+    value = log_normal_cdf(x)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    with mp.workdps(30):
+        for i, point in enumerate(points):
+            exact = exact_log_cdf(point)
+            assert abs(value[i].item() / float(exact) - 1) < tolerance
+            assert abs(slope[i].item() / float(mp.npdf(point) / mp.exp(exact)) - 1) < tolerance
+
+
+def test_derivatives_of_three_orders():
+    x = double([-60.0, -10.0, -3.0001, -1.0, 0.0, 2.0]).requires_grad_()
+    assert torch.autograd.gradcheck(log_normal_cdf, x)
+    assert torch.autograd.gradgradcheck(log_normal_cdf, x)
+    assert torch.autograd.gradgradcheck(normal_hazard, double([-5.0, -1.0, 1.0]).requires_grad_())
+
+
+@pytest.mark.parametrize("dtype, largest, tolerance", [(torch.float32, 80.0, 1e-6), (torch.float64, 500.0, 1e-12)])
+def test_normal_score(dtype, largest, tolerance):
+    size = [1e-30, 1e-8, 1e-3, 0.1, 0.99, 1.01, 3.0, 12.0, 17.0, 40.0, 79.9, 300.0, 499.0]
+    logits = torch.tensor([s * v for v in size if v <= largest for s in (-1, 1)] + [0.0], dtype=dtype)
+    leaf = logits.clone().requires_grad_()
+    score = normal_score(leaf)
+    (slope,) = torch.autograd.grad(score.sum(), leaf)
+    with mp.workdps(40):
+        for mu, q, d in zip(logits.tolist(), score.tolist(), slope.tolist(), strict=True):
+            exact = exact_score(mu)
+            assert abs(q - float(exact)) <= tolerance * abs(float(exact)), mu
+            # the logistic density over the normal density
+            expected = mp.exp(-abs(mp.mpf(mu)) - 2 * mp.log1p(mp.exp(-abs(mp.mpf(mu)))) + exact**2 / 2) * mp.sqrt(
+                2 * mp.pi
+            )
+            assert abs(d / float(expected) - 1) < tolerance, mu
+
+
+def test_normal_score_beyond_and_its_curvature():
+    logits = double([700.0, 5000.0, 1e6])
+    with mp.workdps(30):
+        for mu, q in zip(logits.tolist(), normal_score(logits).tolist(), strict=True):
+            assert abs(q / float(mp.findroot(lambda v: exact_log_cdf(-v) + mu, mp.sqrt(2 * mu))) - 1) < 1e-12  # noqa: B023
+    leaf = double([0.0, 1e-6, 0.3, -2.0, 20.0, -400.0, 1000.0]).requires_grad_()
+    assert torch.autograd.gradcheck(normal_score, leaf)
+    assert torch.autograd.gradgradcheck(normal_score, leaf)
+    assert torch.isfinite(normal_score(torch.tensor([-3e38, 3e38]))).all()
+    mapped = torch.func.vmap(torch.func.grad(lambda v: normal_score(v)))(double([0.5, -3.0]))
+    assert torch.isfinite(mapped).all()
+
+
+def test_univariate_truncated_moments_to_40_sd():
+    for x in (-40.0, -28.1, -27.9, -9.0, -3.0, 0.0, 1.5, 5.0):
+        with mp.workdps(40):
+            weight = mp.exp(exact_log_cdf(x))
+            first = -mp.npdf(x) / weight
+            variance = 1 - mp.mpf(x) * mp.npdf(x) / weight - first**2
+        upper = double(2 * x + 1)  # mean 1, standard deviation 2
+        assert truncated_normal_mean(upper, 1.0, 2.0).item() == pytest.approx(float(1 + 2 * first), rel=1e-13)
+        assert truncated_normal_variance(upper, 1.0, 2.0).item() == pytest.approx(float(4 * variance), rel=2e-10)
+
+
+def brute_moments(x, y, r):
+    """Moments by integrating over the first coordinate with the exact univariate moments of the second."""
+    with mp.workdps(30):
+        x, y, r = mp.mpf(x), mp.mpf(y), mp.mpf(r)
+        s = mp.sqrt(1 - r * r)
+
+        def parts(t):
+            k = (y - r * t) / s
+            cdf, density = mp.erfc(-k / mp.sqrt(2)) / 2, mp.npdf(k)
+            first = r * t * cdf - s * density
+            second = (r * t) ** 2 * cdf - 2 * r * t * s * density + s * s * (cdf - k * density)
+            return cdf, first, second
+
+        slope = max(abs(x), 1)
+        cuts = sorted({x - mp.mpf(2) ** e / slope for e in range(-2, 9)} | {x - 45, x})
+        cuts = [c for c in cuts if c >= x - 45]
+
+        def integral(f):
+            return mp.quad(lambda t: mp.npdf(t) * f(t), cuts, maxdegree=5)
+
+        p = integral(lambda t: parts(t)[0])
+        m1, m2 = integral(lambda t: t * parts(t)[0]) / p, integral(lambda t: parts(t)[1]) / p
+        v1 = integral(lambda t: (t - m1) ** 2 * parts(t)[0]) / p
+        c12 = integral(lambda t: (t - m1) * (parts(t)[1] - m2 * parts(t)[0])) / p
+        v2 = integral(lambda t: parts(t)[2]) / p - m2**2
+        return [float(v) for v in (mp.log(p), m1, m2, v1, c12, v2)]
+
+
+@pytest.mark.parametrize(
+    "x, y, r, digits",
+    [(0.3, -0.4, 0.5, 1e-12), (-3.0, 1.0, -0.6, 1e-10), (-8.0, -9.0, 0.3, 1e-8), (-40.0, -38.0, 0.5, 1e-5)],
+)
+def test_bivariate_truncated_moments(x, y, r, digits):
+    log_p, m1, m2, v1, c12, v2 = brute_moments(x, y, r)
+    covariance = double([[4.0, 2 * r], [2 * r, 1.0]])
+    found = truncated_bivariate_normal_moments(double([2 * x + 1, y]), double([1.0, 0.0]), covariance)
+    assert found.log_probability.item() == pytest.approx(log_p, rel=1e-12)
+    assert found.mean.tolist() == pytest.approx([1 + 2 * m1, m2], rel=1e-11)
+    got = [found.covariance[0, 0].item() / 4, found.covariance[1, 1].item()]
+    assert got == pytest.approx([v1, v2], rel=digits)
+    assert found.covariance[0, 1].item() / 2 == pytest.approx(c12, abs=digits * math.sqrt(v1 * v2))
+
+
+def test_truncation_of_nothing_changes_nothing():
+    covariance = double([[2.0, -0.3], [-0.3, 0.5]])
+    found = truncated_bivariate_normal_moments(double([math.inf, math.inf]), double([0.1, 0.2]), covariance)
+    assert np.allclose(found.mean, [0.1, 0.2], rtol=0, atol=1e-15)
+    assert np.allclose(found.covariance, covariance, rtol=1e-14)
