@@ -15,6 +15,7 @@ RECIPES: dict[str, int] = {
     "overfitting-linear": 1,
     "overfitting-network": 1,
     "encoder-speed": 1,
+    "training-speed": 1,
     "likelihood-speed": 1,
     "embedding": 1,
     "toy-example": 1,
@@ -61,6 +62,7 @@ REFITS: dict[str, str] = {
 
 # study -> what makes its records; where there is none, the message tells the reader to look for the page that owns it
 MAKERS: dict[str, str] = {
+    "training-speed": "python -m benchmarks.training --full-fit --two-gpus --deterministic",
     "encoder-speed": "python -m benchmarks.encoder --device cuda",
     "embedding": "python -m cevit_lib.studies.embedding --device cuda",
     "likelihood-speed": "python -m benchmarks.likelihood --record",
