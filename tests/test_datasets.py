@@ -77,14 +77,14 @@ def test_regression_functions_by_hand():
 
     images = np.zeros((1, 2, 72, 72))
     images[0, :, 1, 2] = 2.0  # row 2, column 3: Omega_1
-    images[0, :, 3, 5] = 0.7  # Omega_2, enters as it is
+    images[0, :, 3, 5], images[0, :, 5, 3] = 0.7, 0.1  # two corners of Omega_2, which enters as it is
     images[0, :, 6, 6], images[0, :, 8, 7] = 1.0, 1.5  # Omega_3
     images[0, :, 0, 4] = 50.0  # rows 1-3 but columns 4-6: in no index set
     g1, g2 = regression_functions(images, "text")
-    np.testing.assert_allclose(g1[0], np.tanh(2.0) + 0.7 + np.tanh(1.0) + np.tanh(1.5))
-    np.testing.assert_allclose(g2[0], 0.7)
+    np.testing.assert_allclose(g1[0], np.tanh(2.0) + 0.8 + np.tanh(1.0) + np.tanh(1.5))
+    np.testing.assert_allclose(g2[0], 0.8)
     left = regression_functions(images, "code")[0][0, 0]
-    np.testing.assert_allclose(left, np.tanh(2.0) + 0.7 + np.tanh(2.5))
+    np.testing.assert_allclose(left, np.tanh(2.0) + 0.8 + np.tanh(2.5))
 
 
 def test_g_has_the_moments_of_theory():

@@ -43,7 +43,13 @@ def plot_pair(images: np.ndarray, *, zoom: int = 12) -> Figure:
                 ax.add_patch(box)
                 if corner:
                     label = f"$\\Omega_{k + 1}$"
-                    ax.text(3 * k + 3.0, 3 * k + 1.3, label, fontsize=10, bbox={"facecolor": "white", "pad": 1.5, "alpha": 0.9, "lw": 0})
+                    ax.text(
+                        3 * k + 3.0,
+                        3 * k + 1.3,
+                        label,
+                        fontsize=10,
+                        bbox={"facecolor": "white", "pad": 1.5, "alpha": 0.9, "lw": 0},
+                    )
     return figure
 
 
@@ -63,7 +69,9 @@ def plot_two_eyes(panels: list[tuple[str, np.ndarray]], unit: str = "") -> Figur
             pairs = pairs[np.isfinite(pairs).all(1)]
             low, high = pairs.min(), pairs.max()
             ax.plot([low, high], [low, high], color=color("light"), linewidth=1)
-            ax.scatter(pairs[:, 0], pairs[:, 1], s=10 if len(pairs) < 500 else 4, color=color("both"), alpha=0.5, linewidths=0)
+            ax.scatter(
+                pairs[:, 0], pairs[:, 1], s=10 if len(pairs) < 500 else 4, color=color("both"), alpha=0.5, linewidths=0
+            )
             ax.set_xlabel(f"left eye (OS){unit}")
             ax.set_ylabel(f"right eye (OD){unit}")
             ax.set_title(f"{title}, correlation {np.corrcoef(pairs.T)[0, 1]:.2f}")
