@@ -99,7 +99,7 @@ def test_univariate_truncated_moments_to_40_sd():
 
 def brute_moments(x, y, r):
     """Moments by integrating over the first coordinate with the exact univariate moments of the second."""
-    with mp.workdps(30):
+    with mp.workdps(50):  # tanh-sinh takes its number of nodes from the digits
         x, y, r = mp.mpf(x), mp.mpf(y), mp.mpf(r)
         s = mp.sqrt(1 - r * r)
 
