@@ -44,7 +44,7 @@ def estimate_boxplots(records: list[dict], truth, estimators=("fmcem", "mcmc", "
         ends = np.arange(6) - 0.45, np.arange(6) + 0.45
         panel.hlines(truth, *ends, color=COLORS["truth"], linestyle="--", linewidth=1.2)
         panel.set(xticks=range(6), xticklabels=LABELS, ylabel="estimate", title=record["configuration"]["label"])
-    axes[0, 0].legend(ncols=3, loc="lower left")
+    axes[0, 0].legend(ncols=3, loc="upper center", bbox_to_anchor=(0.55, 1.02))
     return figure
 
 
@@ -72,7 +72,7 @@ def bias_against_signal(records: list[dict], estimators=("fmcem", "fmcem-varianc
     for panel, title in zip(axes, ("mixed correlations (mean of four)", r"$\rho_{34}$"), strict=True):
         panel.axhline(0, color=COLORS["truth"], linewidth=0.8)
         panel.set(xlabel=r"SD of $X'\beta'$", ylabel="bias", title=title)
-    axes[0].legend()
+    axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.12))
     return figure
 
 
@@ -104,7 +104,7 @@ def cost_against_n(columns: dict):
         axes.loglog(columns["n"], seconds, color=COLORS[meaning], marker=MARKERS[meaning], linestyle=LINES[meaning],
                     label=word)  # fmt: skip
     axes.set(xlabel="patients", ylabel="processor seconds")
-    axes.legend()
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.25), ncols=2)
     return figure
 
 
