@@ -5,6 +5,7 @@ from cevit_lib.datasets.images import ImageFiles, read_image
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.datasets.splits import Split, assert_disjoint, hold_out, split_by_patient
 from cevit_lib.datasets.synthetic import SyntheticPairs, SyntheticTruth, regression_functions
+from cevit_lib.datasets.toy import ToyExample
 
 __all__ = [
     "ImageFiles",
@@ -12,6 +13,7 @@ __all__ = [
     "Split",
     "SyntheticPairs",
     "SyntheticTruth",
+    "ToyExample",
     "assert_disjoint",
     "hold_out",
     "load_grape",
