@@ -122,9 +122,10 @@ def test_missing_responses_are_marginalised_exactly(p0, p1):
     np.testing.assert_allclose(density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9)
 
 
-def test_missing_stays_exact_far_in_the_tail():
+@pytest.mark.parametrize("rho", [0.9, -0.9])
+def test_missing_stays_exact_far_in_the_tail(rho):
     """A missing label is no 'very high limit': beside a score at -60 with correlation -0.9 that is not enough."""
-    parameters = CopulaParameters([[1.0, -0.9], [-0.9, 1.0]], [])
+    parameters = CopulaParameters([[1.0, rho], [rho, 1.0]], [])
     got = log_density(tensor([[0.0, -1800.0]]), tensor([[NAN, 1.0]]), parameters)
     assert float(got) == pytest.approx(-1800.0, rel=1e-9)  # log S(-1800)
 
