@@ -147,7 +147,7 @@ def fit_warm_up(
     """
     loss = EmpiricalLoss(p0=data.continuous, reduction="mean")
     start = _start(model, data, standardise)
-    return _train(start, data, loss, recipe, rng, validation, device, stage, checkpoint)
+    return _train(start, data, _trusting(loss, data, validation), recipe, rng, validation, device, stage, checkpoint)
 
 
 def fit_copula(
@@ -184,7 +184,8 @@ def fit_copula(
     """
     inside = warm_up.standardisation.parameters_inside(parameters)
     start = replace(_start(warm_up, data, True), parameters=parameters)
-    return _train(start, data, CopulaLoss(inside, reduction="mean"), recipe, rng, validation, device, stage, checkpoint)
+    loss = _trusting(CopulaLoss(inside, reduction="mean"), data, validation)
+    return _train(start, data, loss, recipe, rng, validation, device, stage, checkpoint)
 
 
 def fit_feasible_cevit(
@@ -294,6 +295,12 @@ def _start(model: nn.Module | Fit, data: PairedEyes, standardise: bool) -> Fit:
         else Standardisation.none(data.continuous)
     )
     return Fit(model, scale, None, [], data.responses, data.continuous, data.domains)
+
+
+def _trusting(loss: nn.Module, *sets: PairedEyes | None) -> nn.Module:
+    """Let a loss take the data as ``PairedEyes`` has checked them: else every step waits for the accelerator twice."""
+    loss.validate, loss.missing = False, any(not bool(data.complete.all()) for data in sets if data is not None)
+    return loss
 
 
 def _train(start: Fit, data, loss, recipe, rng, validation, device, stage, checkpoint) -> Fit:
