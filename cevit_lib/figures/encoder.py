@@ -107,7 +107,9 @@ def alpha_effect(logits, distance, same):
 
 
 def attention(grids, titles, smoke: bool = False):
-    """Draw grids of attention weights, one row an eye, one column a head; a row of panels shares its colours.
+    """Draw grids of attention weights, one row an eye, one column a head; all panels share their colours.
+
+    The colours follow the square root, so that the even share stays visible beside a peak of forty times as much.
 
     Parameters
     ----------
@@ -116,6 +118,8 @@ def attention(grids, titles, smoke: bool = False):
     titles : sequence of str
         One for each head.
     """
+    from matplotlib.colors import PowerNorm
+
     grids = np.asarray(grids, dtype=float)
     with style(axes__grid=False):
         figure, axes = new_figure((7.2, 2.9), 2, grids.shape[1], squeeze=False)
@@ -123,7 +127,7 @@ def attention(grids, titles, smoke: bool = False):
         top = max(grids.max() / even, 2.0)
         for j, eye in enumerate(EYES):
             for s, ax in enumerate(axes[j]):
-                picture = ax.imshow(grids[j, s] / even, vmin=0, vmax=top)
+                picture = ax.imshow(grids[j, s] / even, norm=PowerNorm(0.5, 0, top))
                 ax.set(xticks=[], yticks=[])
                 for spine in ax.spines.values():
                     spine.set_visible(False)
