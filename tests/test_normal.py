@@ -250,6 +250,7 @@ def test_compiles_as_one_graph():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_gives_the_same_numbers_without_waiting(stored):
     points = stored[0].cuda().requires_grad_()
+    log_bivariate_normal_cdf(*points.unbind(1))  # the first call copies the nodes to the device
     torch.cuda.set_sync_debug_mode("error")
     try:
         value = log_bivariate_normal_cdf(*points.unbind(1))
