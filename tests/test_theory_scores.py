@@ -19,7 +19,7 @@ def test_stronger_covariance_is_the_definition():
     rng = np.random.default_rng(0)
     truth = theory.outputs_from_scores(rng.multivariate_normal(np.zeros(4), theory.TOY_CORRELATION, 400))
     scores = theory.scores_from_outputs(truth)
-    scores[:, 2:] *= -1.5  # the absolute value counts, so a change of sign of both does nothing
+    scores[:, 2:] *= [-1.5, 1.5]  # the absolute value counts: a larger covariance of the other sign is stronger
     found = theory.stronger_covariance(theory.outputs_from_scores(scores), torch.as_tensor(truth))
     occurs, ratio = found.pair(3, 4)
     assert occurs and ratio == pytest.approx(2.25, rel=1e-6)
