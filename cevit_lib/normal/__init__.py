@@ -13,7 +13,7 @@ from .truncated import (
     truncated_normal_mean,
     truncated_normal_variance,
 )
-from .univariate import log_normal_cdf, normal_hazard, normal_score
+from .univariate import log_normal_cdf, normal_hazard, normal_score, normal_score_with_slope
 
 __all__ = [
     "LogProbability",
@@ -25,6 +25,7 @@ __all__ = [
     "log_normal_cdf",
     "normal_hazard",
     "normal_score",
+    "normal_score_with_slope",
     "truncated_bivariate_normal_moments",
     "truncated_normal_mean",
     "truncated_normal_variance",

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from .central import LARGEST_CORRELATION, central_derivatives, central_probability, gauss_nodes, number_of_nodes
-from .univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI, log_normal_cdf, may_branch
+from .univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI, log_normal_cdf
 
 KAPPA = 3.0
 
@@ -149,18 +149,20 @@ def _in_two_parts(operands: tuple[Tensor, Tensor, Tensor], dtype: torch.dtype, s
     Of use on a CPU only, where it takes a tenth of the time: elsewhere, to pick observations is to wait for the device.
     ``operands`` are float64 and share one shape; ``dtype`` is that of the result, whose digits decide where to change.
     """
-    if not may_branch(*operands):
-        return None
     shape = operands[0].shape
     flat = [v.reshape(-1) for v in operands]
+    if torch.compiler.is_compiling() or flat[0].device.type != "cpu":
+        return None
     x, y, correlation = *_finite(*flat[:2]), flat[2]
     size = correlation.abs()
-    probability = central_probability(x, y, correlation, number_of_nodes(size))
+    try:
+        probability = central_probability(x, y, correlation, number_of_nodes(size))
+        hard = ((probability < LEAST_CENTRAL[dtype]) | (size > LARGEST_CORRELATION)).nonzero().squeeze(-1)
+    except RuntimeError:  # under torch.func.vmap no value can be looked at
+        return None
     results = [probability.log()]
     if slopes:
-        results += central_derivatives(*_conditional_limits(x, y, correlation), x, y, probability)
-    hard = (probability < LEAST_CENTRAL[dtype]) | (size > LARGEST_CORRELATION)
-    hard = hard.nonzero().squeeze(-1)
+        results += central_derivatives(x, y, correlation, probability)
     if hard.numel():
         few = [v[hard] for v in flat]
         value = log_wedge_value(*few, NODES[dtype])

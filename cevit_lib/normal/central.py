@@ -60,10 +60,12 @@ def central_probability(x: Tensor, y: Tensor, correlation: Tensor, number: int) 
     return torch.addcmul(cdf[0] * cdf[1], exponent.exp_() @ weight, angle, value=0.5 / math.pi)
 
 
-def central_derivatives(k1: Tensor, k2: Tensor, s: Tensor, x: Tensor, y: Tensor, probability: Tensor) -> list[Tensor]:
-    """Derivatives of ``log Phi_2`` in ``x``, ``y`` and the correlation; ``k1``, ``k2``, ``s`` as in ``bivariate``."""
-    density = torch.exp(-0.5 * torch.stack((x, y, k1)).square()) * (1 / math.sqrt(2 * math.pi))
-    cdf = normal_cdf(torch.stack((k1, k2)))
-    inverse = probability.reciprocal()
-    by_limits = density[:2] * cdf * inverse
-    return [by_limits[0], by_limits[1], density[0] * density[2] * inverse / s]
+def central_derivatives(x: Tensor, y: Tensor, correlation: Tensor, probability: Tensor) -> list[Tensor]:
+    """Derivatives of ``log Phi_2`` in ``x``, ``y`` and the correlation, for ``|rho| <= 0.925``."""
+    precision = (1 - correlation * correlation).rsqrt_()
+    limits = torch.stack((x, y))
+    conditional = (limits.flip(0) - correlation * limits) * precision  # (k_1, k_2) of ``bivariate``
+    density = torch.exp(-0.5 * torch.cat((limits, conditional[:1])).square()) * (1 / math.sqrt(2 * math.pi))
+    scaled = density / probability
+    by_limits = scaled[:2] * normal_cdf(conditional)
+    return [by_limits[0], by_limits[1], scaled[0] * density[2] * precision]

@@ -141,9 +141,16 @@ def score_value(logits: Tensor) -> Tensor:
     central = math.sqrt(2) * torch.special.erfinv(torch.tanh(0.5 * size.clamp_max(1.0)))
     tail = -torch.special.ndtri(torch.sigmoid(-size.clamp(1.0, 600.0)))
     q = torch.where(size < 1.0, central, tail)
-    if not (may_branch(logits) and logits.numel() and float(size.max()) <= 600.0):
+    if not (may_branch(logits) and bool((size <= 600.0).all())):
         q = torch.where(size > 600.0, _far_score(size.clamp_min(600.0)), q)
     return torch.copysign(q.to(logits.dtype), logits)
+
+
+def normal_score_with_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """``q = Phi^{-1}(S(mu))`` and ``dq / dmu`` in one pass, without autograd: for a loss that saves its gradient."""
+    with torch.no_grad():
+        score = score_value(logits)
+        return score, score_slope(logits, score)
 
 
 def _far_score(size: Tensor) -> Tensor:
