@@ -30,6 +30,7 @@ def plot_pair(images: np.ndarray, *, zoom: int = 12) -> Figure:
         figure, axes = new_figure("wide", columns=3)
         for panel, (image, name) in enumerate(zip((*images, images[0][:zoom, :zoom]), ("OS", "OD", "OS"), strict=True)):
             ax = axes[panel]
+            ax.grid(False)
             ax.imshow(image, vmin=-2.2, vmax=2.2)
             ax.set_xticks([])
             ax.set_yticks([])
@@ -124,7 +125,10 @@ def plot_trace(record: dict[str, Any]) -> Figure:
         for ax in axes:
             ax.set_xlabel("epoch")
             ax.set_ylabel("mean loss per patient")
-            ax.legend()
+            ax.xaxis.get_major_locator().set_params(integer=True)
+            low, high = ax.get_ylim()
+            ax.set_ylim(low, high + 0.4 * (high - low))  # room for the legend
+            ax.legend(loc="upper right")
     return mark_smoke(figure) if record["scale"] == "smoke" else figure
 
 
@@ -165,12 +169,13 @@ def plot_correlation(panels: list[tuple[str, np.ndarray]], names: list[str]) -> 
     with style(axes__grid=False):
         figure, axes = new_figure("wide", columns=len(panels), squeeze=False)
         for ax, (title, matrix) in zip(axes[0], panels, strict=True):
+            ax.grid(False)
             ax.imshow(matrix, vmin=-1, vmax=1, cmap="PuOr")
             for i in range(len(matrix)):
                 for j in range(len(matrix)):
                     ink = "white" if abs(matrix[i, j]) > 0.75 else "black"
                     ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", color=ink, fontsize=9)
-            ax.set_xticks(range(len(names)), names)
+            ax.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
             ax.set_yticks(range(len(names)), names)
             ax.set_title(title)
     return figure
