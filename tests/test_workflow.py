@@ -1,0 +1,96 @@
+"""The grid on Snakemake's local executor: killed in the middle, taken up again, failures listed and tried alone."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROFILES = ("default", "slurm", "kubernetes")
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory, root):
+    """Return the command of a small grid: two fits of the simulation, and a fold whose data are not there."""
+    folder = tmp_path_factory.mktemp("workflow")
+    config = folder / "config.yaml"
+    missing = {"options": f"--data grape --data-folder {folder / 'nowhere'}", "folds": 1}
+    config.write_text(yaml.safe_dump({
+        "scale": "smoke", "device": "cpu", "results": str(folder / "results"), "state": str(folder / "state"),
+        "studies": "simulation", "fits": "absent", "data_fits": {"absent": missing},
+    }))  # fmt: skip
+    command = [sys.executable, "-m", "snakemake", "--workflow-profile", str(root / "workflow/profiles/default"),
+               "--snakefile", str(root / "workflow/Snakefile"), "--directory", str(folder / "run"), "--cores", "1",
+               "--retries", "0", "--configfile", str(config)]  # fmt: skip
+    return folder, command
+
+
+def start(command, root, *more):
+    here = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, *more], cwd=root, env=here, text=True, start_new_session=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+
+def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
+    from cevit_lib.studies.simulation import run_study
+
+    folder, command = engine
+    records = lambda: sorted((folder / "results" / "simulation").glob("*.json"))  # noqa: E731
+    process = start(command, root)
+    while not records() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.5)  # into the next job
+    os.killpg(process.pid, signal.SIGKILL)  # the engine and its jobs
+    told = process.communicate()[0]
+    first = records()
+    assert len(first) == 1, told
+    before = first[0].stat().st_mtime_ns
+
+    process = start(command, root)
+    told = process.communicate()[0]
+    assert process.returncode != 0  # the fold without data
+    assert len(records()) == 2 and first[0].stat().st_mtime_ns == before, told
+    assert "simulation: 2 of 2 fits have a record" in told
+    assert "folds of data sets: 0 of 1 done" in told
+    (log,) = re.findall(r"missing: absent-fold-1-\w+, see (\S+)", told)
+    assert "no folder of the data set 'grape'" in Path(log).read_text()
+
+    for record in run_study("simulation", "smoke", device="cpu", folder=folder / "uninterrupted"):
+        made = json.loads((folder / "results" / "simulation" / f"{record['id']}.json").read_text())
+        assert_close(made["metrics"], record["metrics"])
+        assert_close(made["parameters"], record["parameters"])
+
+    plan = start(command, root, "--dry-run").communicate()[0]
+    assert re.search(r"fold_of_a_data_set\s+1\b", plan) and "fit_of_a_study" not in plan, "only the failure is left"
+
+
+def assert_close(ours, theirs):
+    """Fits made alone and side by side differ by rounding only."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            assert_close(ours[key], theirs[key])
+    elif isinstance(theirs, list):
+        for left, right in zip(ours, theirs, strict=True):
+            assert_close(left, right)
+    else:
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_profiles_say_what_a_grid_needs(root, name):
+    profile = yaml.safe_load((root / "workflow" / "profiles" / name / "config.yaml").read_text())
+    assert profile["keep-going"] and profile["rerun-incomplete"] and profile["retries"] >= 1
+    assert profile["rerun-triggers"] == "mtime"
+    if name == "slurm":
+        assert "--signal=TERM@" in profile["default-resources"]["slurm_extra"]
+
+
+def test_no_rule_ignores_the_age_of_what_it_reads(root):
+    assert "ancient(" not in (root / "workflow" / "Snakefile").read_text()  # snakemake#4166: exit 0, target missing
