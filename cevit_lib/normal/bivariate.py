@@ -40,7 +40,7 @@ SMALLEST = 1e-30  # stands for zero in x, so that the apex has a direction
 LEAST_GAP = 1e-40  # stands for zero in 1 - |rho|
 SERIES_FROM = 600.0  # c^2 from which R(c) is computed by its asymptotic series
 NODES = {torch.float32: 10, torch.float64: 16}  # a panel; what the result's digits need, computed in float64 always
-LEAST_CENTRAL = {torch.float32: 1e-6, torch.float64: 1e-4}  # probability below which the result's digits need more
+LEAST_CENTRAL = {torch.float32: 1e-5, torch.float64: 1e-4}  # probability below which the result's digits need more
 
 
 class BivariateDerivatives(NamedTuple):
@@ -156,7 +156,7 @@ def _in_two_parts(operands: tuple[Tensor, Tensor, Tensor], dtype: torch.dtype, s
     x, y, correlation = *_finite(*flat[:2]), flat[2]
     size = correlation.abs()
     try:
-        probability = central_probability(x, y, correlation, number_of_nodes(size))
+        probability = central_probability(x, y, correlation, number_of_nodes(size, dtype))
         hard = ((probability < LEAST_CENTRAL[dtype]) | (size > LARGEST_CORRELATION)).nonzero().squeeze(-1)
     except RuntimeError:  # under torch.func.vmap no value can be looked at
         return None
