@@ -121,7 +121,7 @@ def train(
     steps_per_epoch = -(-len(data) // recipe.batch_size)
     progress = Progress(model, optimizer, recipe, rng, stage, device, checkpoint)
     progress.identify(data, y, loss)
-    with torch_seeded(rng, crew.index), reproducible(recipe.deterministic):
+    with torch_seeded(rng, crew.index), reproducible(recipe.deterministic), _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)
@@ -135,6 +135,15 @@ def train(
             if progress.add(entry, constant):
                 raise TrainingError(_collapse_message(stage, epoch, recipe))
     return progress.trace
+
+
+def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
+    """Let every stage of every fold compile its two sizes of batch; beyond its limit torch runs them uncompiled."""
+    if not compiled:
+        return contextlib.nullcontext()
+    import torch._dynamo
+
+    return torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024)
 
 
 def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: str) -> Tensor:
