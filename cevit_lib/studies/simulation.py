@@ -202,9 +202,10 @@ def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: s
     begun, where = time.perf_counter(), find_device(device)
     if where.type == "cuda":
         torch.set_float32_matmul_precision("high")  # predictions in TF32; training is in bf16, the loss in float32
+    clock, first = _Clock(where), fits[0][0]
     data, patients, members = _assemble(fits, where)
-    first = fits[0][0]
-    clock, warm = _Clock(where), Recipe(**first["warm_up"])
+    clock.mark("data")
+    warm = Recipe(**first["warm_up"])
     ensemble = _ensemble(fits, where)
     initial = ensemble.copy() if first["from_scratch"] else None
     clock.mark("networks")
@@ -255,7 +256,7 @@ def _orders(fits, name: str) -> list[np.random.Generator]:
 
 
 class _Clock:
-    """Seconds of each stage, the device's queue emptied before every reading."""
+    """Seconds of each stage, told as it ends; the device's queue is emptied before every reading."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.times, self.last = device, {}, time.perf_counter()
@@ -265,6 +266,8 @@ class _Clock:
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.times[stage], self.last = now - self.last, now
+        if self.device.type == "cuda":  # stages of many fits take minutes; on a processor the fits are few and small
+            print(f"  {stage}: {self.times[stage]:.0f} s", flush=True)
 
 
 def _assemble(fits, device):
