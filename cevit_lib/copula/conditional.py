@@ -8,6 +8,7 @@ was not observed is marginalised by leaving it out of :math:`\Gamma_{11}`; nothi
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from math import log, pi
 from typing import NamedTuple
 
@@ -89,15 +90,29 @@ def condition(parameters: CopulaParameters, observed: Tensor | None = None) -> C
 
 
 class Table(NamedTuple):
-    """Constants for one or several patterns, with the quadrature nodes of each (CPU only)."""
+    """Constants for one or several patterns, with what the device's fast route needs."""
 
     constants: Conditional
-    rules: tuple[Rule | None, ...] | None
+    rules: tuple[Rule | None, ...] | None = None  # the quadrature nodes of each, on a CPU
+    packed: Tensor | None = None  # all of it in one float64 vector, for the kernel on a GPU
 
     def to(self, *args, **kwargs) -> Table:
         """Return the constants moved or cast as ``torch.Tensor.to`` would."""
         constants = self.constants.to(*args, **kwargs)
-        return Table(constants, self.rules if constants.constant.device.type == "cpu" else None)
+        stays = constants.constant.device == self.constants.constant.device
+        return Table(constants, self.rules if stays else None, self.packed if stays else None)
+
+
+def packed_for_gpu(constants: Conditional) -> Tensor | None:
+    """Return the constants as the GPU's kernel reads them; None where it is not taken (two binary responses, CUDA)."""
+    device = constants.constant.device
+    if device.type != "cuda" or constants.inverse_sd.shape[-1] != 2 or torch.compiler.is_compiling():
+        return None
+    if torch.version.hip or find_spec("triton") is None:
+        return None
+    from cevit_lib.copula import kernel  # imports Triton
+
+    return kernel.pack(constants) if kernel.works(device, constants.inverse_scale.shape[-1]) else None
 
 
 class Tables(NamedTuple):
@@ -119,7 +134,7 @@ def tabulate_one(parameters: CopulaParameters, missing: bool) -> Table | None:
         constants = condition(parameters, all_patterns(parameters.p0, parameters.correlation.device))
     else:
         return None
-    return Table(constants, rules(constants.correlation.detach()))
+    return Table(constants, rules(constants.correlation.detach()), packed_for_gpu(constants))
 
 
 def tabulate(parameters: CopulaParameters) -> Tables:

@@ -115,7 +115,7 @@ def log_density(
         if parameters.requires_grad or parameters.p1 > 2 or table is None:
             return _composite(outputs, y, _rows(outputs, y, parameters, table, missing), missing)
         if torch.compiler.is_compiling() or not table.rules:  # the rules would branch on values
-            return _LogDensity.apply(outputs, y, missing, None, *table.constants.to(outputs))[0]
+            return _LogDensity.apply(outputs, y, missing, table.packed, *table.constants.to(outputs))[0]
         return _LogDensity.apply(outputs, y, missing, table.rules, *table.constants.to(torch.float64))[0]
 
 
@@ -266,12 +266,19 @@ def _value_and_gradient(
 
 
 class _LogDensity(torch.autograd.Function):
-    """Log density with its gradient computed in the forward pass; saves ``outputs``, ``y`` and that gradient only."""
+    """Log density with its gradient computed in the forward pass; saves ``outputs``, ``y`` and that gradient only.
+
+    ``rules`` are the tabled nodes on a CPU, the packed constants (a tensor) for the kernel on a GPU, or None.
+    """
 
     @staticmethod
-    def forward(outputs: Tensor, y: Tensor, missing: bool, rules: tuple | None, *parts: Tensor):
+    def forward(outputs: Tensor, y: Tensor, missing: bool, rules: tuple | Tensor | None, *parts: Tensor):
+        if isinstance(rules, Tensor):
+            from cevit_lib.copula.kernel import density_and_gradient  # imports Triton
+
+            return density_and_gradient(outputs, y, rules, missing)
         dtype = outputs.dtype
-        if rules:  # on a CPU float64 costs no more than casting to and fro where it is needed
+        if rules:  # on a CPU float64 costs no more than casting there and back where it is needed
             outputs, y = outputs.double(), y.double()
         c, index = _gathered(y, missing, parts)
         value, gradient = _value_and_gradient(outputs, y, c, missing, _Fast(rules, index, RELIABLE[dtype]))
