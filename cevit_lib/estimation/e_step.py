@@ -3,7 +3,7 @@ r"""The E-step: expected second moments of the latent scores given what was obse
 For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind observed labels, and
 the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is normal with mean
 :math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one
-orthant by the labels: equation (11). Missing scores are normal given the rest, so they are integrated in closed form.
+orthant by the labels: equation (12). Missing scores are normal given the rest, so they are integrated in closed form.
 """
 
 import functools
@@ -62,7 +62,7 @@ def univariate_means(mean: np.ndarray, sd: np.ndarray, part: Pattern):
     """Return each latent's mean under its own truncated normal, and the standardised limits.
 
     This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``, which
-    ignore that the two latents of (11) are truncated together.
+    ignore that the two latents of (12) are truncated together.
     """
     limit = part.sign * (mean - part.threshold) / sd
     return mean + part.sign * sd * inverse_mills(limit), limit
@@ -238,7 +238,7 @@ def plugged_in_moments(
     Parameters
     ----------
     e_step : "univariate" or "bivariate"
-        Means of ``2n`` univariate truncated normals, or the exact means of (11).
+        Means of ``2n`` univariate truncated normals, or the exact means of (12).
     variances : bool
         Add the univariate truncated variances to the diagonal (a cheap correction; not in the paper).
     """

@@ -64,7 +64,7 @@ class FastMCEM(ExpectationMaximization):
     ----------
     e_step : "univariate" or "bivariate"
         Read line 2 of Algorithm 2 as ``2n`` univariate truncated normal means (the reading that the paper's numbers
-        identify), or take the exact means of the bivariate posterior (11).
+        identify), or take the exact means of the bivariate posterior (12).
     m_step : "cov2cor" or "constrained"
         Line 3 as printed, or the maximiser over correlation matrices.
     variances : bool

@@ -1,4 +1,4 @@
-"""Algorithm 1: Monte Carlo EM, with its expectations sampled from the truncated normal posterior (11)."""
+"""Algorithm 1: Monte Carlo EM, with its expectations sampled from the truncated normal posterior (12)."""
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class _Chains:
 class MonteCarloEM(CopulaEstimator):
     r"""Monte Carlo EM, Algorithm 1 of the paper, with the right sign of the log-determinant.
 
-    Each E-step draws ``draws`` latent vectors a patient from the posterior (11) by Gibbs sweeps that start where the
+    Each E-step draws ``draws`` latent vectors a patient from the posterior (12) by Gibbs sweeps that start where the
     last E-step stopped; truncation points 40 standard deviations out are handled. The estimate is the mean of the
     iterates after ``burn_in``, which no longer move systematically; their scatter gives its Monte Carlo error.
 
@@ -108,7 +108,7 @@ class MonteCarloEM(CopulaEstimator):
 def posterior_draws(
     mean: np.ndarray, covariance: np.ndarray, threshold: np.ndarray, sign: np.ndarray, rng=None, sweeps: int = 50
 ) -> np.ndarray:
-    """Return one draw a row from the truncated normal posterior (11).
+    """Return one draw a row from the truncated normal posterior (12).
 
     Parameters
     ----------

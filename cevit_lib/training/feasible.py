@@ -119,7 +119,7 @@ def fit_warm_up(
     stage: str = "warm-up",
     checkpoint: Checkpoint | str | None = None,
 ) -> Fit:
-    """Step 1 of Algorithm 3: train under the empirical loss of Eq. (15), mean over patients.
+    """Step 1 of Algorithm 3: train under the empirical loss of Eq. (14), mean over patients.
 
     Given a :class:`Fit`, goes on from a copy of it (the control that trains as long without a copula).
 
@@ -162,7 +162,7 @@ def fit_copula(
     stage: str = "copula",
     checkpoint: Checkpoint | str | None = None,
 ) -> Fit:
-    """Step 3 of Algorithm 3: train a copy of the warm-up under the copula loss of Eq. (12), mean over patients.
+    """Step 3 of Algorithm 3: train a copy of the warm-up under the copula loss of Eq. (11), mean over patients.
 
     Parameters
     ----------
