@@ -2,8 +2,9 @@ r"""The loss on a GPU as one Triton kernel: log density and gradient of each obs
 
 Operation by operation the likelihood is some two hundred launches of a few microseconds each, whatever the batch. Here
 one kernel does the algebra of ``cevit_lib.copula.density`` in float64, with the formulas of ``cevit_lib.normal`` that
-hold everywhere (nothing branches on a probability), and rounds at the end. An observation has one row of threads: each
-thread evaluates the wedge's integrand at one node, the row's sum is the integral.
+hold everywhere (nothing branches on a probability), and rounds at the end. An observation has one row of threads: its
+two labels are two columns, so that each special function is called once for both, and the threads share the nodes of
+the wedge's integral, which is the row's sum.
 
 Import this module only where Triton is installed; ``device_table`` in ``cevit_lib.copula.conditional`` does.
 """
@@ -28,7 +29,7 @@ PANEL = 16
 """Nodes in each of the wedge's two panels, as ``cevit_lib.normal`` takes in float64."""
 
 FEW = 1024
-"""Up to so many rows sixteen threads share one (what counts is the time of one thread), beyond four (work counts)."""
+"""Up to so many rows a warp of threads shares one (the time of a thread counts), beyond them four (the work counts)."""
 
 _PANEL = tl.constexpr(PANEL)
 _KAPPA = tl.constexpr(KAPPA)
@@ -112,54 +113,73 @@ def _mass(theta, ratio):
 
 
 @triton.jit
-def _wedge(x, y, k1, k2, s, square, table, COLUMNS: tl.constexpr):
+def _split(pair):
+    """The two columns of (n, 2), each (n,), exactly."""
+    first = tl.arange(0, 2)[None, :] == 0
+    return tl.sum(tl.where(first, pair, 0.0), 1), tl.sum(tl.where(first, 0.0, pair), 1)
+
+
+@triton.jit
+def _join(one, other):
+    """Two columns (n,) as (n, 2)."""
+    return tl.where(tl.arange(0, 2)[None, :] == 0, one[:, None], other[:, None])
+
+
+@triton.jit
+def _wedge(limits, k, product, s, square, table, COLUMNS: tl.constexpr):
     """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.bivariate``; a row of threads shares the nodes."""
     total = square + _KAPPA * _KAPPA
     squeeze = libdevice.rsqrt(total) * _KAPPA
+    k1, k2 = _split(k)
     one = (k1 > 0) == (k2 > 0)  # one panel, cut in the middle; or two, that meet where c is zero
-    x_turned, y_turned = squeeze * tl.where(k1 > 0, x, -x), squeeze * tl.where(k2 > 0, y, -y)
-    angle1 = libdevice.atan2(tl.abs(k1), tl.where(one, x_turned, -x_turned))
-    angle2 = libdevice.atan2(
-        tl.where(one, squeeze * s * square, tl.abs(k2)), tl.where(one, k1 * k2 - squeeze * squeeze * x * y, -y_turned))
+    turned = squeeze[:, None] * tl.where(k > 0, limits, -limits)
+    opening = tl.where(one, squeeze * s * square, tl.abs(k2))
+    height = _join(tl.abs(k1), opening)
+    base = tl.where(one[:, None], _join(_split(turned)[0], k1 * k2 - squeeze * squeeze * product), -turned)
+    angle1, angle2 = _split(libdevice.atan2(height, base))
     start1 = tl.where(one, angle1, 0.0)
     width2 = tl.where(one, 0.5 * angle2, angle2)
     width1 = tl.where(one, width2, angle1)
     start2 = tl.where(one, start1 + width2, 0.0)
-    start1, start2, width1, width2 = start1[:, None], start2[:, None], width1[:, None], width2[:, None]
     ratio = (square / total)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
-    part = width1 * tl.zeros_like(column).to(tl.float64)
-    for k in tl.static_range(0, _PANEL, COLUMNS):
-        node, weight = tl.load(table + k + column), tl.load(table + _PANEL + k + column)
-        part += weight * (width1 * _mass(start1 + width1 * node, ratio) + width2 * _mass(start2 + width2 * node, ratio))
+    part = tl.zeros_like(ratio + column)
+    for k in tl.static_range(0, 2 * _PANEL, COLUMNS):
+        first = column + k < _PANEL
+        node = tl.load(table + (column + k) % _PANEL)
+        weight = tl.load(table + (column + k) % _PANEL + _PANEL)
+        width = tl.where(first, width1[:, None], width2[:, None])
+        part += weight * width * _mass(tl.where(first, start1[:, None], start2[:, None]) + width * node, ratio)
     return tl.sum(part, 1) * squeeze / (_KAPPA * _KAPPA)
 
 
 @triton.jit
-def _log_quadrant(x, y, rho, table, COLUMNS: tl.constexpr):
-    """``log Phi_2(x, y; rho)`` and its derivatives in ``x`` and ``y``."""
-    undefined = (x != x) | (y != y)
-    impossible = (x < -1e300) | (y < -1e300)
-    x = tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST) - _SMALLEST
-    y = tl.minimum(tl.maximum(y, -_LARGEST), _LARGEST)
+def _log_quadrant(limits, rho, table, COLUMNS: tl.constexpr):
+    """``log Phi_2`` (n,) and its derivatives in the limits, (n, 2) both."""
+    raw1, raw2 = _split(limits)
+    undefined = (raw1 != raw1) | (raw2 != raw2)
+    impossible = (raw1 < -1e300) | (raw2 < -1e300)
+    limits = tl.minimum(tl.maximum(limits, -_LARGEST), _LARGEST)
+    limits = tl.where(tl.arange(0, 2)[None, :] == 0, limits - _SMALLEST, limits)
+    x, y = _split(limits)
     sign = tl.where(rho < 0, -1.0, 1.0).to(tl.float64)
     gap = 1 - sign * rho
     s = tl.sqrt(gap * (1 + sign * rho))
-    difference, shift = y - sign * x, sign * gap
-    k1, k2 = (difference + shift * x) / s, (shift * y - sign * difference) / s
+    # (y - rho x) / s and (x - rho y) / s; nothing cancels at y close to +-x
+    k = ((_join(y, x) - sign[:, None] * limits) + (sign * gap)[:, None] * limits) / s[:, None]
+    k1, k2 = _split(k)
     square = x * x + k1 * k1
-    wedge, log_factor = _wedge(x, y, k1, k2, s, square, table, COLUMNS), -0.5 * square - _LOG_TWO_PI
-    first, second = k1 > 0, k2 > 0
-    mixed = first != second
-    log_upper = _log_normal_cdf(tl.where(mixed, tl.where(first, x, y), tl.minimum(x, y)))
-    log_lower = _log_normal_cdf(tl.where(mixed, -tl.sqrt(square), -tl.maximum(x, y)))
+    wedge, log_factor = _wedge(limits, k, x * y, s, square, table, COLUMNS), -0.5 * square - _LOG_TWO_PI
+    some, mixed = (k1 > 0) | (k2 > 0), (k1 > 0) != (k2 > 0)
+    upper = tl.where(mixed, tl.where(k1 > 0, x, y), tl.minimum(x, y))
+    lower = tl.where(mixed, -tl.sqrt(square), -tl.maximum(x, y))
+    log_upper, log_lower = _split(_log_normal_cdf(_join(upper, lower)))
     # Phi(upper) - Phi(lower) + wedge, all over Phi(upper); or the wedge alone
     relative = wedge * tl.exp(log_factor - log_upper) - libdevice.expm1(tl.minimum(log_lower - log_upper, 0.0))
-    value = tl.log(tl.where(first | second, relative, wedge)) + tl.where(first | second, log_upper, log_factor)
-    by_x, by_y = _slope(x, k1, value), _slope(y, k2, value)
-    value = tl.where(impossible, float("-inf"), tl.where(undefined, float("nan"), value))
-    by_x = tl.where(impossible, 0.0, tl.where(undefined, float("nan"), by_x))
-    return value, by_x, tl.where(impossible, 0.0, tl.where(undefined, float("nan"), by_y))
+    value = tl.log(tl.where(some, relative, wedge)) + tl.where(some, log_upper, log_factor)
+    slopes = tl.where(impossible[:, None], 0.0, _slope(limits, k, value[:, None]))
+    value = tl.where(impossible, float("-inf"), value)
+    return tl.where(undefined, float("nan"), value), tl.where(undefined[:, None], float("nan"), slopes)
 
 
 @triton.jit
@@ -173,22 +193,10 @@ def _residual(outputs, y, table, at, y_at, inside, MISSING: tl.constexpr):
 
 
 @triton.jit
-def _label(outputs, y, at, y_at, inside, MISSING: tl.constexpr):
-    """Score, its slope, sign of the label (0: missing) and whether it was observed."""
-    score, slope = _score_and_slope(tl.load(outputs + at, mask=inside, other=0.0).to(tl.float64))
-    label = tl.load(y + y_at, mask=inside, other=0.0).to(tl.float64)
-    observed = label == label
-    if MISSING:
-        label = tl.where(observed, label, 0.5)
-    return score, slope, 2 * label - 1, observed
-
-
-@triton.jit
 def _density_kernel(
     outputs, y, table, value, gradient, n, row_stride, column_stride, y_row_stride, y_column_stride,
     P0: tl.constexpr, MISSING: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    P: tl.constexpr = P0 + 2
     WIDTH: tl.constexpr = P0 * P0 + 2 * P0 + 4
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = row < n
@@ -200,49 +208,50 @@ def _density_kernel(
             response = tl.load(y + y_at + i * y_column_stride, mask=inside, other=0.0)
             pattern += tl.where(response == response, 1 << i, 0)
     c = scales + P0 + pattern * WIDTH
-    loading1, loading2 = c + P0 * P0, c + P0 * P0 + P0
+    which = tl.arange(0, 2)[None, :]  # of the two labels, side by side
+    loading = (c + P0 * P0)[:, None] + which * P0
     others = c + P0 * P0 + 2 * P0
-    inverse_sd1, inverse_sd2 = tl.load(others), tl.load(others + 1)
-    score1, slope1, sign1, seen1 = _label(
-        outputs, y, at + P0 * column_stride, y_at + P0 * y_column_stride, inside, MISSING)
-    score2, slope2, sign2, seen2 = _label(
-        outputs, y, at + (P0 + 1) * column_stride, y_at + (P0 + 1) * y_column_stride, inside, MISSING)
-    mean1, mean2, quadratic = score1 * inverse_sd1, score2 * inverse_sd2, tl.zeros([BLOCK], dtype=tl.float64)
+    inverse_sd = tl.load(others[:, None] + which)
+    logit_at, label_at = at[:, None] + (P0 + which) * column_stride, y_at[:, None] + (P0 + which) * y_column_stride
+    score, slope = _score_and_slope(tl.load(outputs + logit_at, mask=inside[:, None], other=0.0).to(tl.float64))
+    label = tl.load(y + label_at, mask=inside[:, None], other=0.0).to(tl.float64)
+    sign = 2 * label - 1
+    mean, quadratic = score * inverse_sd, tl.zeros([BLOCK], dtype=tl.float64)
     for i in tl.static_range(P0):
         e = _residual(outputs, y, scales + i, at + i * column_stride, y_at + i * y_column_stride, inside, MISSING)
-        mean1 += tl.load(loading1 + i) * e
-        mean2 += tl.load(loading2 + i) * e
+        mean += tl.load(loading + i) * e[:, None]
         for j in tl.static_range(P0):
-            f = _residual(
-                outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
+            f = _residual(outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
             quadratic += tl.load(c + i * P0 + j) * e * f
-    upper1, upper2 = sign1 * mean1, sign2 * mean2
+    limits = sign * mean
     if MISSING:
-        upper1, upper2 = tl.where(seen1, upper1, _UNBOUNDED), tl.where(seen2, upper2, _UNBOUNDED)
-    cell, pull1, pull2 = _log_quadrant(upper1, upper2, sign1 * sign2 * tl.load(others + 2), table, COLUMNS)
-    pull1, pull2 = pull1 * sign1, pull2 * sign2  # derivatives in the standardised conditional means
+        limits = tl.where(label == label, limits, _UNBOUNDED)
+        sign = tl.where(label == label, sign, 0.0)
+    sign1, sign2 = _split(sign)
+    cell, slopes = _log_quadrant(limits, sign1 * sign2 * tl.load(others + 2), table, COLUMNS)
+    pull = slopes * sign  # derivatives in the standardised conditional means
     kind = value.dtype.element_ty
     tl.store(value + row, (cell - 0.5 * quadratic + tl.load(others + 3)).to(kind), mask=inside)
+    to = gradient + row * (P0 + 2)
+    tl.store(to[:, None] + P0 + which, (pull * inverse_sd * slope).to(kind), mask=inside[:, None])
     for i in tl.static_range(P0):
-        by_mean = -tl.load(loading1 + i) * pull1 - tl.load(loading2 + i) * pull2
+        by_mean = -tl.sum(tl.load(loading + i) * pull, 1)
         for j in tl.static_range(P0):
-            f = _residual(
-                outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
+            f = _residual(outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
             by_mean += tl.load(c + i * P0 + j) * f
-        tl.store(gradient + row * P + i, (by_mean * tl.load(scales + i)).to(kind), mask=inside)
-    tl.store(gradient + row * P + P0, (pull1 * inverse_sd1 * slope1).to(kind), mask=inside)
-    tl.store(gradient + row * P + P0 + 1, (pull2 * inverse_sd2 * slope2).to(kind), mask=inside)
+        tl.store(to + i, (by_mean * tl.load(scales + i)).to(kind), mask=inside)
 
 
 def launch(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
     """Return the log density (n,) and its gradient (n, p) in the dtype of ``outputs``; ``table`` is from ``pack``."""
     n, p = outputs.shape
     value, gradient = outputs.new_empty(n), outputs.new_empty(n, p)
-    columns = 16 if n <= FEW else 4
+    columns, warps = (32, 4) if n <= FEW else (4, 1)
+    block = 32 * warps // columns
     with torch.cuda.device_of(outputs):
-        _density_kernel[(max(1, triton.cdiv(n, 32 // columns)),)](
+        _density_kernel[(max(1, triton.cdiv(n, block)),)](
             outputs, y, table, value, gradient, n, *outputs.stride(), *y.stride(),
-            P0=p - 2, MISSING=missing, BLOCK=32 // columns, COLUMNS=columns, num_warps=1,
+            P0=p - 2, MISSING=missing, BLOCK=block, COLUMNS=columns, num_warps=warps,
         )
     return value, gradient
 
