@@ -15,6 +15,7 @@ RECIPES: dict[str, int] = {
     "overfitting-linear": 1,
     "overfitting-network": 1,
     "encoder-speed": 1,
+    "encoder-size": 1,
     "normal-accuracy": 1,
     "training-speed": 1,
     "likelihood-speed": 1,
@@ -45,6 +46,7 @@ REFITS: dict[str, str] = {
     "recalibration": "cevit_lib.studies.stronger_covariance:refit",
     "overfitting-linear": "cevit_lib.studies.stronger_covariance:refit",
     "overfitting-network": "cevit_lib.studies.stronger_covariance:refit",
+    "encoder-size": "cevit_lib.studies.encoder_size:refit",
     "toy-example": "cevit_lib.studies.toy_example:refit",
     "toy-unbiased": "cevit_lib.studies.toy_example:refit",
     "toy-signal": "cevit_lib.studies.toy_example:refit",
@@ -65,6 +67,7 @@ REFITS: dict[str, str] = {
 MAKERS: dict[str, str] = {
     "training-speed": "python -m benchmarks.training --full-fit --two-gpus --deterministic",
     "encoder-speed": "python -m benchmarks.encoder --device cuda",
+    "encoder-size": "python -m cevit_lib.studies.encoder_size",
     "embedding": "python -m cevit_lib.studies.embedding --device cuda",
     "normal-accuracy": "python -m benchmarks.normal --record",
     "likelihood-speed": "python -m benchmarks.likelihood --record",

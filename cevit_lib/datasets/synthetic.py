@@ -35,7 +35,7 @@ class SyntheticTruth:
     outputs : torch.Tensor
         ``(n, 4)`` what a perfect network would put out: the two means ``g1``, then the logits of ``P(y = 1 | image)``.
     correlation : torch.Tensor
-        ``(4, 4)`` correlation of the latent errors. For the text's process this is the Gamma printed in Section 5 itself.
+        ``(4, 4)`` correlation of the latent errors. For the text's process this is the printed matrix of Section 5.
     scale : torch.Tensor
         ``(2,)`` standard deviations of the continuous errors.
     process : str

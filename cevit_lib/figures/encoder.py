@@ -167,7 +167,7 @@ def eyes_by_class(record, view: str = "left mirrored"):
             for name, meaning in EYES.items():
                 _contours(ax, points[(eye == name) & (binary == value)], points, color(meaning), name)
             ax.set_title(title)
-            ax.legend(loc="upper right")
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     return mark_smoke(figure) if record["scale"] == "smoke" else figure
 
 

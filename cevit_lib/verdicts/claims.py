@@ -10,6 +10,7 @@ PAGES = {
     "proofs": "proofs.html",
     "estimation": "estimation.html",
     "helps": "when_it_helps.html",
+    "encoder": "encoder.html",
 }
 """Where the evidence is; the anchors are labels of those pages."""
 
@@ -114,7 +115,8 @@ CLAIMS = (
         "reproduced within 10 %, in part within a factor of 2",
         ENCODER,
         rules_runs.lora_parameters,
-        "stronger",
+        "encoder",
+        "sec-what-trains",
     ),
     _claim(
         "phenomenon",
