@@ -1,0 +1,348 @@
+"""Tables of the simulation study: from its records to tidy frames, paired comparisons and the sentences of the page.
+
+Nothing here fits or draws, and no finding is written down: a sentence is made from the records when the page is made.
+A grid that is not complete says so (``37 of 50 folds``) wherever its numbers are shown.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cevit_lib.comparison import compare_paired
+from cevit_lib.records import load_records, paper_numbers, record_id
+from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
+
+BAYES, BEST = "Bayes-optimal", ", at its best epoch"
+METRICS = {
+    "MAE_L": "MAE y1", "MAE_R": "MAE y2", "ACC_L": "ACC y3", "ACC_R": "ACC y4", "AUC_L": "AUC y3", "AUC_R": "AUC y4",
+    "RMSE_L": "RMSE y1", "RMSE_R": "RMSE y2", "Brier_L": "Brier y3", "Brier_R": "Brier y4",
+    "ACC by joint rule_L": "ACC joint rule y3", "ACC by joint rule_R": "ACC joint rule y4",
+    "RMSE to truth_L": "RMSE to truth y1", "RMSE to truth_R": "RMSE to truth y2",
+    "joint ACC": "joint ACC", "joint ACC by margins": "joint ACC marginal rule", "log-likelihood": "log-likelihood",
+}  # fmt: skip
+"""Name in the tables -> name in the records; the left eye is domain 1."""
+PRINTED = ("MAE_L", "MAE_R", "ACC_L", "ACC_R", "AUC_L", "AUC_R")
+QUESTIONS = (
+    ("empirical", "warm-up", "more epochs, same loss"),
+    ("independence", "empirical", "re-weighting by sigma"),
+    ("fmcem", "independence", "dependence as fMCEM sees it"),
+    ("in-sample", "independence", "dependence, exact estimate in-sample"),
+    ("held-out", "independence", "dependence, exact estimate held-out"),
+    ("true", "independence", "dependence, true Gamma"),
+    ("fmcem", "empirical", "the paper's copula loss at equal budget"),
+    ("held-out", "empirical", "copula loss, held-out estimate, at equal budget"),
+    ("held-out", "fmcem", "exact held-out estimate instead of fMCEM"),
+    ("true", "held-out", "the truth instead of an estimate"),
+    ("fmcem", "warm-up", "the paper's copula loss against the warm-up"),
+)
+"""Arm, its control, and the one thing in which the two differ."""
+ENTRIES = {"rho12": (0, 1), "rho13": (0, 2), "rho14": (0, 3), "rho23": (1, 2), "rho24": (1, 3), "rho34": (2, 3)}
+_FIT = ["dataset", "fold", "n", "strength", "epochs"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Records of a study, and how many its grid has."""
+
+    study: str
+    records: list[dict[str, Any]]
+    expected: int
+
+    @property
+    def complete(self) -> bool:
+        return len(self.records) == self.expected
+
+    @property
+    def note(self) -> str:
+        """``50 folds``, or ``37 of 50 folds`` for a grid with gaps."""
+        return f"{self.expected} folds" if self.complete else f"{len(self.records)} of {self.expected} folds"
+
+    @property
+    def smoke(self) -> bool:
+        return any(record["scale"] == "smoke" for record in self.records)
+
+
+def study_records(study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None) -> Grid:
+    """Return a study's records: stored ones, a tiny grid fitted now, or the paper's grid with its gaps fitted now.
+
+    Parameters
+    ----------
+    study : str
+        Key of ``cevit_lib.studies.simulation.STUDIES``.
+    scale : {"stored", "smoke", "paper"}
+        ``"paper"`` uses every CUDA device that is there, and skips what has a record.
+    folder : path, optional
+        Where records are read and written (default ``results``; a smoke grid keeps none).
+
+    Raises
+    ------
+    ProvenanceError
+        ``"stored"`` and no record that may be published; the message names the run that makes it.
+    """
+    from cevit_lib.studies import simulation
+
+    if scale == "smoke":
+        with tempfile.TemporaryDirectory() as scratch:
+            made = simulation.run_study(study, "smoke", folder=scratch, report=lambda *_, **__: None)
+        return Grid(study, made, len(made))
+    wanted = [record_id(study, configuration, [seed], "paper") for configuration, seed in simulation.grid(study)]
+    if scale == "paper":
+        return Grid(study, _fit_missing(study, folder), len(wanted))
+    known = set(wanted)
+    found = [record for record in load_records(study, folder=folder) if record["id"] in known]
+    return Grid(study, found, len(wanted))
+
+
+def _fit_missing(study: str, folder: Any) -> list[dict]:
+    import torch
+
+    from cevit_lib.studies.simulation import run_study
+    from cevit_lib.studies.workers import run_on_devices
+
+    devices = [f"cuda:{k}" for k in range(torch.cuda.device_count())]
+    if len(devices) > 1:
+        return run_on_devices(study, "paper", devices, folder=folder)
+    return run_study(study, "paper", folder=folder)
+
+
+def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
+    """Return one row per fit, arm, epoch and metric, with its excess over the Bayes-optimal row.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``dataset, fold, n, strength, epochs, folds, arm, epoch ("last" or "best"), metric, value, excess``.
+        ``excess`` is positive where an arm is worse than the true regression functions on the same patients.
+        ``MAE``, ``ACC`` and the like without an eye are the mean of both eyes.
+    """
+    rows = []
+    for record in records:
+        c, metrics = record["configuration"], record["metrics"]
+        key = {"dataset": c["dataset"], "fold": c["fold"], "n": c["n"], "strength": c["strength"],
+               "epochs": c["warm_up"]["epochs"], "folds": c["folds"]}  # fmt: skip
+        floor = _both_eyes(metrics[BAYES])
+        for name, values in metrics.items():
+            arm = name.removesuffix(BEST) + (", adapters" if c["adapters"] and name != BAYES else "")
+            epoch = "best" if name.endswith(BEST) else "last"
+            for metric, value in _both_eyes(values).items():
+                excess = sign(metric) * (value - floor.get(metric, 0.0))
+                rows.append({**key, "arm": arm, "epoch": epoch, "metric": metric, "value": value, "excess": excess})
+    return pd.DataFrame(rows)
+
+
+def sign(metric: str) -> int:
+    """Return 1 for a metric of which less is better, otherwise -1."""
+    return 1 if metric.startswith(("MAE", "RMSE", "Brier")) else -1
+
+
+def _both_eyes(values: dict[str, float | None]) -> dict[str, float]:
+    """Return an arm's metrics by the tables' names, and the mean of both eyes; what was not defined is NaN."""
+    found = {
+        name: float("nan") if values[own] is None else float(values[own])
+        for name, own in METRICS.items() if own in values
+    }  # fmt: skip
+    stems = [name.removesuffix("_L") for name in found if name.endswith("_L")]
+    return found | {stem: (found[f"{stem}_L"] + found[f"{stem}_R"]) / 2 for stem in stems}
+
+
+def paired_values(frame: pd.DataFrame, a: str, b: str, metric: str, epoch: str = "last") -> pd.DataFrame:
+    """Return one row per fit that has both arms: values ``a`` and ``b`` and the control's ``excess``."""
+    chosen = frame[(frame["metric"] == metric) & (frame["epoch"] == epoch)]
+    one = chosen[chosen["arm"] == a].set_index([*_FIT, "folds"])["value"].rename("a")
+    other = chosen[chosen["arm"] == b].set_index([*_FIT, "folds"])[["value", "excess"]]
+    joined = other.rename(columns={"value": "b"}).join(one, how="inner")
+    return joined.replace([np.inf, -np.inf], np.nan).dropna(subset=["a", "b"]).reset_index()
+
+
+def compare(frame: pd.DataFrame, a: str, b: str, metric: str, epoch: str = "last", label: str = "") -> dict[str, Any]:
+    """Compare two arms on the same folds; the interval and the word take data sets as the independent units.
+
+    Returns
+    -------
+    dict
+        Means, ``difference`` (a - b), ``low`` and ``high`` (95 %, over data sets; NaN with fewer than two), ``d_z``,
+        ``d_av``, three p-values, ``room`` (share of the control's excess that went away) and ``word``.
+    """
+    pairs = paired_values(frame, a, b, metric, epoch)
+    row: dict[str, Any] = {"label": label or f"{a} against {b}", "a": a, "b": b, "metric": metric, "epoch": epoch,
+                           "folds": len(pairs), "datasets": pairs["dataset"].nunique()}  # fmt: skip
+    nothing = dict.fromkeys(("difference", "low", "high", "d_z", "d_av", "p", "p_corrected", "p_datasets"), math.nan)
+    row |= {"mean_a": pairs["a"].mean(), "mean_b": pairs["b"].mean(), "room": math.nan, **nothing}
+    if len(pairs) > 1:
+        share = 1 / pairs["folds"].iloc[0]
+        by_fold = compare_paired(pairs["a"], pairs["b"], datasets=pairs["dataset"], test_share=share).to_dict()
+        row |= {key: by_fold[key] for key in nothing if key not in ("low", "high")}
+        means = pairs.groupby("dataset")[["a", "b"]].mean()
+        if len(means) > 1:
+            by_set = compare_paired(means["a"], means["b"])
+            row |= {"low": by_set.low, "high": by_set.high}
+        excess = pairs["excess"].mean()
+        row["room"] = -sign(metric) * row["difference"] / excess if excess > 0 else math.nan
+    return row | {"word": word(row)}
+
+
+def word(row: dict[str, Any]) -> str:
+    """Return better, worse, or not distinguishable, by whether the interval over data sets leaves out zero."""
+    low, high = row["low"], row["high"]
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "no verdict (too few data sets)"
+    if low <= 0 <= high:
+        return "not distinguishable"
+    return "better" if sign(row["metric"]) * row["difference"] < 0 else "worse"
+
+
+def comparisons(
+    frame: pd.DataFrame, metrics: Iterable[str] = ("MAE", "AUC"), epoch: str = "last",
+    questions: Iterable[tuple[str, str, str]] = QUESTIONS,
+) -> pd.DataFrame:  # fmt: skip
+    """Return one row per metric and question whose two arms were fitted."""
+    arms = set(frame["arm"])
+    asked = [q for q in questions if {q[0], q[1]} <= arms]
+    return pd.DataFrame([compare(frame, a, b, m, epoch, label) for m in metrics for a, b, label in asked])
+
+
+def say(row: Any) -> str:
+    """Return a comparison as one sentence, direction included, from its numbers alone."""
+    unit = f"{row['datasets']} data set{'s' if row['datasets'] != 1 else ''}, {row['folds']} folds"
+    spread = f"95 % interval {row['low']:+.4f} to {row['high']:+.4f}; " if math.isfinite(row["low"]) else ""
+    room = f", {row['room']:.0%} of the control's excess over the floor" if math.isfinite(row["room"]) else ""
+    effect = f", $d_z$ = {row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else ""
+    return (f"{row['label']}: {row['metric']} {row['mean_a']:.4f} against {row['mean_b']:.4f}, difference "
+            f"{row['difference']:+.4f} ({spread}{unit}){room}{effect}: **{row['word']}**.")  # fmt: skip
+
+
+def say_all(rows: pd.DataFrame) -> str:
+    """Return a Markdown list with one sentence a row."""
+    return "\n".join(f"- {say(row)}" for row in rows.to_dict("records"))
+
+
+def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
+    """Return the error of each correlation: columns ``dataset, fold, n, strength, epochs, estimate, entry, error``."""
+    rows = []
+    for record in records:
+        c, parameters = record["configuration"], record["parameters"]
+        truth = np.array(parameters["true"]["correlation"])
+        for name, value in parameters.items():
+            error = np.array(value["correlation"]) - truth
+            rows += [{"dataset": c["dataset"], "fold": c["fold"], "n": c["n"], "strength": c["strength"],
+                      "epochs": c["warm_up"]["epochs"], "estimate": name, "entry": entry, "error": error[at]}
+                     for entry, at in ENTRIES.items() if name != "true"]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def gamma_errors(records: Iterable[dict]) -> dict[str, np.ndarray]:
+    """Return estimate -> (4, 4) matrix of mean errors of Gamma, the heat map of the paper's Section 5."""
+    mean = gamma_frame(records).groupby(["estimate", "entry"], sort=False)["error"].mean()
+    found = {}
+    for estimate in mean.index.unique("estimate"):
+        matrix = np.zeros((4, 4))
+        for entry, (i, j) in ENTRIES.items():
+            matrix[i, j] = matrix[j, i] = mean[estimate, entry]
+        found[estimate] = matrix
+    return found
+
+
+def say_gamma(records: list[dict], entries: Iterable[str] = ("rho12", "rho34")) -> str:
+    """Return for each estimate the mean error of some correlations with its standard error over data sets."""
+    frame, lines = gamma_frame(records), []
+    for estimate, own in frame.groupby("estimate", sort=False):
+        parts = []
+        for entry in entries:
+            means = own[own["entry"] == entry].groupby("dataset")["error"].mean()
+            error = f" (SE {means.std(ddof=1) / math.sqrt(len(means)):.3f})" if len(means) > 1 else ""
+            parts.append(f"{entry} {means.mean():+.3f}{error}")
+        lines.append(f"- {estimate}: mean error of {', of '.join(parts)}")
+    return "\n".join(lines)
+
+
+def table_one(grid: Grid) -> pd.DataFrame:
+    """Return the paper's Table 1, Cohen's d_z with p-value in brackets, beside ours and a verdict by rule.
+
+    The printed row compares "CeViT" with "ViT". Two rows of ours can be meant by it: against the warm-up, and against
+    the same number of epochs under the empirical loss. The verdict's rule asks for both.
+    """
+    frame = metrics_frame(grid.records)
+    printed = paper_numbers("table_simulation")["comparisons"]["CeViT vs. ViT"]
+    rows = {"printed, CeViT vs. ViT": {m: _cell(e["d"], e.get("p"), e.get("p_below")) for m, e in printed.items()}}
+    pairs = [(PAPERS_ARM, CONTROL), (PAPERS_ARM, "warm-up"), ("held-out", CONTROL), ("true", CONTROL)]
+    for a, b in pairs:
+        found = {m: compare(frame, a, b, m) for m in PRINTED}
+        rows[f"{a} against {b} ({grid.note})"] = {m: _cell(r["d_z"], r["p"]) for m, r in found.items()}
+        if (a, b) == pairs[0]:
+            rows["p with data sets as units"] = {m: _probability(r["p_datasets"]) for m, r in found.items()}
+            rows["d_av instead of d_z"] = {m: f"{r['d_av']:+.2f}" for m, r in found.items()}
+    rows["verdict"] = {m: gain_verdict(grid.records, (m,)).word for m in PRINTED} if grid.complete else dict.fromkeys(
+        PRINTED, f"not run yet: {grid.note}")  # fmt: skip
+    return pd.DataFrame(rows).T[list(PRINTED)]
+
+
+def _cell(d: float, p: float | None, below: float | None = None) -> str:
+    return f"{d:+.2f} ({f'<{below:g}' if below else _probability(p)})"
+
+
+def _probability(p: float | None) -> str:
+    return "-" if p is None or not math.isfinite(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def implied_pairs(d: float, p: float) -> int:
+    """Return the number of pairs for which a paired t-test with Cohen's d_z = ``d`` gives the two-sided ``p``."""
+    from scipy.stats import t
+
+    counts = np.arange(3, 2000)
+    return int(counts[np.abs(2 * t.sf(abs(d) * np.sqrt(counts), counts - 1) - p).argmin()])
+
+
+def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
+    """Return one row per candidate: held-out loss of the warm-up at its last and best epoch, the best row first."""
+    rows = []
+    for record in records:
+        c = record["configuration"]["warm_up"]
+        losses = [entry["validation_loss"] for entry in record["trace"] if entry["stage"] == "warm-up"]
+        losses = [math.nan if loss is None else loss for loss in losses]
+        rows.append({"learning rate": c["learning_rate"], "epochs": c["epochs"], "last epoch": losses[-1],
+                     "best epoch": min(losses)})  # fmt: skip
+    groups = pd.DataFrame(rows).groupby(["learning rate", "epochs"])
+    table = groups.mean().assign(**{"SD of folds": groups["last epoch"].std(), "folds": groups.size()})
+    return table.sort_values("last epoch").reset_index()
+
+
+def sensitivity(
+    grids: Iterable[Grid], by: str, control: str, arms: Iterable[str], metric: str = "MAE", epoch: str = "last"
+) -> pd.DataFrame:
+    """Return one row per arm and value of ``by`` (``n``, ``strength`` or ``epochs``): its comparison with the control.
+
+    A further column ``estimate_error`` has the arm's mean absolute error of Gamma; NaN where it uses none.
+    """
+    records = [record for grid in grids for record in grid.records]
+    frame, gamma, rows = metrics_frame(records), gamma_frame(records), []
+    for value, own in frame.groupby(by):
+        there = set(own["arm"])
+        for arm in arms:
+            if {arm, control} <= there:
+                error = gamma[(gamma[by] == value) & (gamma["estimate"] == arm)]["error"].abs().mean()
+                rows.append({by: value, "estimate_error": error, **compare(own, arm, control, metric, epoch)})
+    return pd.DataFrame(rows)
+
+
+def curves(records: Iterable[dict]) -> pd.DataFrame:
+    """Return the mean training and held-out loss over fits, by stage and epoch."""
+    frame = pd.DataFrame([entry for record in records for entry in record["trace"]])
+    frame["validation_loss"] = frame["validation_loss"].astype(float)
+    return frame.groupby(["stage", "epoch"], sort=False)[["loss", "validation_loss"]].mean().reset_index()
+
+
+def costs(records: Iterable[dict]) -> pd.DataFrame:
+    """Return seconds of one fit by stage: what all fits of a program took, shared out over them."""
+    rows = []
+    for record in records:
+        times = record["times"]
+        stages = {key.removesuffix(" (all fits)"): value for key, value in times.items() if key.endswith(" (all fits)")}
+        rows.append({stage: value / times["fits"] for stage, value in stages.items()})
+    return pd.DataFrame(rows).mean().rename("seconds a fit").to_frame()

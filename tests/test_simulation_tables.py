@@ -1,0 +1,180 @@
+"""Tables and pictures of the simulation study, on smoke records and on records planted by hand."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from cevit_lib.errors import ProvenanceError
+from cevit_lib.figures import simulation as figures
+from cevit_lib.studies import simulation
+from cevit_lib.studies import simulation_tables as tables
+from cevit_lib.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
+
+RNG = np.random.default_rng(5)
+BY_KEY = {claim.key: claim for claim in CLAIMS}
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    return tables.study_records("simulation", "smoke")
+
+
+@pytest.fixture(scope="module")
+def planted(smoke):
+    """The paper's 50 folds with known numbers: noise by data set and fold, a gain of .01 in MAE by dependence alone."""
+    made = []
+    for d in range(10):
+        level = RNG.normal(0, 0.02)
+        for fold in range(1, 6):
+            record = copy.deepcopy(smoke.records[0])
+            record |= {"scale": "paper", "dirty": False, "id": f"{d}{fold}"}
+            record["configuration"] |= {"dataset": d, "fold": fold, "folds": 5}
+            values = record["metrics"]
+            for arm in ("warm-up", "empirical", "independence", "fmcem", "in-sample", "held-out", "true"):
+                gain = 0.01 if arm not in ("warm-up", "empirical", "independence") else 0.0
+                noise = level + RNG.normal(0, 0.002)
+                values[arm] |= {"MAE y1": 0.9 - gain + noise, "MAE y2": 0.88 - gain + noise}
+                values[arm] |= {"AUC y3": 0.94 + gain + noise, "AUC y4": 0.94 - gain + noise}
+            values["Bayes-optimal"] |= {"MAE y1": 0.8, "MAE y2": 0.78}
+            bias = np.array(record["parameters"]["true"]["correlation"])
+            bias[0, 1] = bias[1, 0] = bias[0, 1] - 0.2
+            record["parameters"]["fmcem"]["correlation"] = bias.tolist()
+            made.append(record)
+    return tables.Grid("simulation", made, 50)
+
+
+def evidence(records):
+    found = Evidence()
+    found._cache["simulation"] = records
+    found.has = lambda study: bool(records)
+    return found
+
+
+def test_the_frame_holds_every_number_once_and_the_excess_is_signed(smoke):
+    frame = tables.metrics_frame(smoke.records)
+    assert not frame.duplicated(["dataset", "fold", "arm", "epoch", "metric"]).any()
+    record = smoke.records[1]
+    key = (frame["fold"] == record["configuration"]["fold"]) & (frame["epoch"] == "last")
+    for metric, own, better in (("MAE_L", "MAE y1", 1), ("AUC_R", "AUC y4", -1)):
+        row = frame[key & (frame["arm"] == "fmcem") & (frame["metric"] == metric)].iloc[0]
+        floor = record["metrics"]["Bayes-optimal"][own]
+        assert row["value"] == record["metrics"]["fmcem"][own]
+        assert row["excess"] == pytest.approx(better * (row["value"] - floor))
+    both = frame[key & (frame["arm"] == "true") & frame["metric"].isin(["MAE_L", "MAE_R"])]["value"].mean()
+    assert frame[key & (frame["arm"] == "true") & (frame["metric"] == "MAE")]["value"].iloc[0] == pytest.approx(both)
+
+
+def test_the_interval_takes_data_sets_as_units(planted):
+    frame = tables.metrics_frame(planted.records)
+    row = tables.compare(frame, "held-out", "independence", "MAE_L")
+    pairs = tables.paired_values(frame, "held-out", "independence", "MAE_L")
+    means = (pairs["a"] - pairs["b"]).groupby(pairs["dataset"]).mean()
+    half = student.ppf(0.975, 9) * means.std(ddof=1) / math.sqrt(10)
+    assert (row["low"], row["high"]) == pytest.approx((means.mean() - half, means.mean() + half))
+    assert row["folds"] == 50 and row["datasets"] == 10 and row["word"] == "better"
+    assert abs(row["difference"] + 0.01) < 4 * 0.002 * math.sqrt(2 / 50)
+    assert row["room"] == pytest.approx(-row["difference"] / (row["mean_b"] - 0.8))
+    assert tables.compare(frame, "independence", "held-out", "MAE_L")["word"] == "worse"
+    assert tables.compare(frame, "held-out", "independence", "AUC_R")["word"] == "worse"
+    assert tables.compare(frame, "independence", "independence", "MAE_L")["word"].startswith("no verdict")
+
+
+def test_sentences_turn_with_the_numbers(planted):
+    frame = tables.metrics_frame(planted.records)
+    sentence = tables.say(tables.compare(frame, "true", "independence", "MAE"))
+    assert "10 data sets, 50 folds" in sentence and sentence.endswith("**better**.")
+    swapped = tables.say(tables.compare(frame, "independence", "true", "MAE"))
+    assert swapped.endswith("**worse**.") and "difference +" in swapped and "difference -" in sentence
+
+
+def test_a_grid_with_gaps_says_so_everywhere(planted):
+    part = tables.Grid("simulation", planted.records[:37], 50)
+    assert part.note == "37 of 50 folds" and planted.note == "50 folds"
+    table = tables.table_one(part)
+    assert any("37 of 50 folds" in name for name in table.index)
+    assert set(table.loc["verdict"]) == {"not run yet: 37 of 50 folds"}
+    frame = tables.metrics_frame(part.records)
+    drawn = figures.plot_metrics(frame, ["MAE_L"], note=part.note)
+    assert "37 of 50 folds" in drawn.get_suptitle()
+    assert "37 folds" in tables.say(tables.compare(frame, "true", "independence", "MAE"))
+    verdict = judge(BY_KEY["simulation-mae"], evidence(part.records))
+    assert verdict.word == NOT_RUN and "37 of 50" in verdict.because
+
+
+def test_without_records_the_message_names_the_run_that_makes_them(tmp_path):
+    with pytest.raises(ProvenanceError, match="python -m cevit_lib.studies.simulation --study simulation-size"):
+        tables.study_records("simulation-size", "stored", tmp_path)
+
+
+def test_stored_records_are_those_of_the_grid():
+    grid = tables.study_records("simulation-tuning", "stored")
+    assert grid.complete and grid.expected == len(simulation.grid("simulation-tuning")) == 35
+    table = tables.tuning_frame(grid.records)
+    frozen = simulation.PAPER["warm_up"]
+    assert len(table) == 7 and (table["folds"] == 5).all() and table["last epoch"].is_monotonic_increasing
+    assert (table["learning rate"][0], table["epochs"][0]) == (frozen["learning_rate"], frozen["epochs"])
+
+
+def test_errors_of_gamma_by_hand(planted):
+    errors = tables.gamma_errors(planted.records)
+    assert errors["fmcem"][0, 1] == errors["fmcem"][1, 0] == pytest.approx(-0.2)
+    assert errors["fmcem"][2, 3] == pytest.approx(0) and np.all(np.diag(errors["held-out"]) == 0)
+    assert "rho12 -0.200 (SE 0.000)" in tables.say_gamma(planted.records)
+    assert judge(BY_KEY["simulation-gamma"], evidence(planted.records)).word == IN_PART  # rho34 is not below
+
+
+def test_the_verdict_on_the_gain_turns_with_the_numbers(planted):
+    assert judge(BY_KEY["simulation-mae"], evidence(planted.records)).word == REPRODUCED
+    assert judge(BY_KEY["simulation-auc"], evidence(planted.records)).word == IN_PART  # planted: one eye only
+    against = copy.deepcopy(planted.records)
+    for record in against:
+        record["metrics"]["fmcem"]["MAE y1"] += 0.05
+        record["metrics"]["fmcem"]["MAE y2"] += 0.05
+    assert judge(BY_KEY["simulation-mae"], evidence(against)).word == NOT_REPRODUCED
+    longer = copy.deepcopy(planted.records)  # ten more epochs explain it all: the control has the same gain
+    for record in longer:
+        for metric in ("MAE y1", "MAE y2"):
+            record["metrics"]["empirical"][metric] = record["metrics"]["fmcem"][metric]
+    assert judge(BY_KEY["simulation-mae"], evidence(longer)).word == IN_PART
+    table = tables.table_one(planted)
+    assert table.loc["verdict", "MAE_L"] == REPRODUCED and table.iloc[0]["MAE_L"] == "-1.47 (<0.001)"
+
+
+def test_a_printed_d_and_p_imply_the_number_of_pairs():
+    for count in (10, 50, 500):
+        p = 2 * student.sf(0.3 * math.sqrt(count), count - 1)
+        assert tables.implied_pairs(0.3, p) == count
+
+
+def test_sensitivity_has_a_row_for_every_setting_and_arm(smoke):
+    small = copy.deepcopy(smoke.records)
+    for record in small:
+        record["configuration"]["n"] = 200
+    grids = [smoke, tables.Grid("simulation-size", small, 2)]
+    rows = tables.sensitivity(grids, "n", "independence", ("held-out", "true"))
+    assert list(zip(rows["n"], rows["a"], strict=True)) == [
+        (200, "held-out"), (200, "true"), (300, "held-out"), (300, "true")]  # fmt: skip
+    own = tables.gamma_frame(smoke.records)
+    wanted = own[own["estimate"] == "held-out"]["error"].abs().mean()
+    assert rows["estimate_error"][0] == pytest.approx(wanted) and math.isnan(rows["estimate_error"][1])
+
+
+def test_pictures_of_a_smoke_grid_are_marked(smoke):
+    from cevit_lib.pages import SMOKE_MARKS
+
+    frame, marks = tables.metrics_frame(smoke.records), {"note": smoke.note, "smoke": smoke.smoke}
+    rows = tables.sensitivity([smoke], "n", "independence", ("held-out", "true"))
+    drawn = [
+        figures.plot_metrics(frame, ["MAE_L", "AUC_R", "joint ACC"], **marks),
+        figures.plot_gamma(tables.gamma_errors(smoke.records), **marks),
+        figures.plot_differences(tables.comparisons(frame), **marks),
+        figures.plot_sensitivity([("n", "patients", rows)], **marks),
+        figures.plot_curves(tables.curves(smoke.records), **marks),
+    ]
+    for figure in drawn:
+        assert any(text.get_text() in SMOKE_MARKS for text in figure.texts)
+        assert figure._repr_png_()
+    assert tables.costs(smoke.records).loc["warm-up", "seconds a fit"] > 0
