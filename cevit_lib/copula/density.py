@@ -34,7 +34,7 @@ from cevit_lib.copula.conditional import (
 )
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.printed import printed_log_density
-from cevit_lib.copula.quadrant import RELIABLE, Rule, exact_cell_with_slopes, log_cells_by_pattern, quick_score_slope
+from cevit_lib.copula.quadrant import RELIABLE, Rule, exact_cell_with_slopes, log_cells_by_pattern, quick_score
 from cevit_lib.copula.validation import check_labels, check_pair
 from cevit_lib.normal import (
     log_bivariate_normal_cdf,
@@ -253,8 +253,11 @@ def _value_and_gradient(
     p0 = c.inverse_scale.shape[-1]
     residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
     logit = outputs[..., p0:]
-    score = score_value(logit) if fast else normal_score(logit)
-    slope = quick_score_slope(logit, score) if fast and fast.rules else score_slope(logit, score)
+    if fast and fast.rules:
+        score, slope = quick_score(logit)
+    else:
+        score = score_value(logit) if fast else normal_score(logit)
+        slope = score_slope(logit, score)
     upper = _standardise(score, residual, sign, c, observed)
     value, slopes = _log_cell_and_slopes(upper, sign, c, fast)
     pull = slopes * sign  # derivative in the standardised conditional mean; 0 where the label is missing

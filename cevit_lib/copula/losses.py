@@ -71,6 +71,13 @@ class CopulaLoss(nn.Module):
             self._set(self.copula.to(device))
         return super()._apply(fn, recurse)
 
+    def _precision(self, outputs: Tensor) -> torch.dtype:
+        """Return the dtype that the constants are used in: float64 always where the CPU's quick route works in it."""
+        if outputs.dtype == torch.float64 or not self.tables:
+            return torch.float64
+        quick = self.tables[torch.float64].complete.rules and not torch.compiler.is_compiling()
+        return torch.float64 if quick else torch.float32
+
     def forward(self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None) -> Tensor:
         """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
         if parameters is None and outputs.device != self.copula.correlation.device:
@@ -78,7 +85,7 @@ class CopulaLoss(nn.Module):
         tables = None
         if parameters is None:
             parameters = self.copula
-            tables = self.tables.get(torch.float64 if outputs.dtype == torch.float64 else torch.float32)
+            tables = self.tables.get(self._precision(outputs))
         values = log_density(outputs, y, parameters, validate=self.validate, missing=self.missing, tables=tables)
         return -REDUCTIONS[self.reduction](values)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_normal_cdf
 from cevit_lib.normal.bivariate import NODES as WEDGE_NODES
 from cevit_lib.normal.bivariate import log_wedge_value
+from cevit_lib.normal.univariate import score_slope, score_value
 
 RELIABLE = {torch.float32: 1e-7, torch.float64: 1e-3}
 """Least probability for the fast route: its relative error is then below 1e-8 (float32) and 1e-12 (float64)."""
@@ -87,10 +88,20 @@ def log_cells_by_pattern(
     return value, slopes
 
 
-def quick_score_slope(logit: Tensor, score: Tensor) -> Tensor:
-    r"""Return :math:`dq/d\mu = \mathcal S(-|\mu|) \mathcal S(|\mu|) / \phi(q)` in float64, no overflow."""
+def quick_score(logit: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return the score :math:`q = \Phi^{-1}\{\mathcal S(\mu)\}` and :math:`dq/d\mu`, float64 on a CPU.
+
+    Close to zero the score's absolute, not its relative error is that of float64: a limit of integration needs no more.
+    The slope is :math:`\mathcal S(-|\mu|) \mathcal S(|\mu|) / \phi(q)`, written without overflow.
+    """
     size = logit.abs()
-    return torch.exp(0.5 * score * score - size) * torch.sigmoid(size).square_() * sqrt(2 * pi)
+    if not bool((size <= 600.0).all()):  # a tail that is no float64 number
+        score = score_value(logit)
+        return score, score_slope(logit, score)
+    below = torch.sigmoid(-size)
+    score = torch.special.ndtri(below)
+    slope = torch.exp(0.5 * score * score - size).mul_((1 - below).square_()).mul_(sqrt(2 * pi))
+    return torch.copysign(score, logit), slope
 
 
 def exact_cell_with_slopes(upper: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
