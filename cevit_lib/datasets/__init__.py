@@ -1,10 +1,11 @@
-"""Paired eyes as data: the structure, splits by patient, the paper's synthetic pairs, and GRAPE."""
+"""Paired eyes as data: structure, splits by patient, the paper's synthetic pairs, GRAPE, and any table of one's own."""
 
 from cevit_lib.datasets.grape import load_grape
 from cevit_lib.datasets.images import ImageFiles, read_image
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.datasets.splits import Split, assert_disjoint, hold_out, split_by_patient
 from cevit_lib.datasets.synthetic import SyntheticPairs, SyntheticTruth, regression_functions
+from cevit_lib.datasets.table import load_paired_table
 from cevit_lib.datasets.toy import ToyExample
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "assert_disjoint",
     "hold_out",
     "load_grape",
+    "load_paired_table",
     "read_image",
     "regression_functions",
     "split_by_patient",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cevit_lib.datasets.images import ImageFiles
-from cevit_lib.errors import LabelError, ShapeError
+from cevit_lib.errors import DataError, LabelError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class PairedEyes:
 
     Attributes
     ----------
-    images : torch.Tensor or ImageFiles
+    images : torch.Tensor, ImageFiles or None
         ``(n, domains, channels, height, width)``: a tensor (bytes are scaled to [0, 1] when loaded), or files that are
-        read when needed.
+        read when needed. ``None`` for a table without photographs: all but ``load`` works.
     y : torch.Tensor
         ``(n, p)`` float64, continuous responses first, then the binary ones (0, 1); ``NaN`` = not observed.
     ids : tuple of str
@@ -37,6 +37,10 @@ class PairedEyes:
         How the rows came about: flow of patients, options such as mirroring, thresholds.
     truth : object, optional
         The generating process of synthetic data (:class:`SyntheticTruth`).
+    covariates : torch.Tensor, optional
+        ``(n, domains, k)`` float64 numbers beside the images, such as age; ``NaN`` = not observed.
+    covariate_names : tuple of str
+        The ``k`` names.
 
     Raises
     ------
@@ -46,7 +50,7 @@ class PairedEyes:
         A binary response is neither 0, 1 nor NaN; the message names row and column.
     """
 
-    images: torch.Tensor | ImageFiles
+    images: torch.Tensor | ImageFiles | None
     y: torch.Tensor
     ids: tuple[str, ...]
     responses: tuple[str, ...]
@@ -55,18 +59,22 @@ class PairedEyes:
     domains: tuple[str, ...] = ("OS", "OD")
     notes: dict[str, Any] = field(default_factory=dict)
     truth: Any = None
+    covariates: torch.Tensor | None = None
+    covariate_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, p = self.y.shape
-        if len(self.images) != n or len(self.ids) != n:
-            raise ShapeError(
-                f"{len(self.images)} images and {len(self.ids)} ids for {n} rows of y; all three must agree."
-            )
+        pictures = n if self.images is None else len(self.images)
+        if pictures != n or len(self.ids) != n:
+            raise ShapeError(f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all three must agree.")
         if len(self.responses) != p or not 0 <= self.continuous <= p:
             raise ShapeError(
                 f"{len(self.responses)} response names, {self.continuous} continuous, for {p} columns of y."
             )
-        if len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains):
+        expected = (n, len(self.domains), len(self.covariate_names))
+        if self.covariates is not None and tuple(self.covariates.shape) != expected:
+            raise ShapeError(f"covariates have shape {tuple(self.covariates.shape)}; expected {expected}.")
+        if self.images is not None and (len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains)):
             raise ShapeError(
                 f"images have shape {tuple(self.images.shape)}; expected "
                 f"(n, {len(self.domains)}, channels, height, width)."
@@ -99,9 +107,13 @@ class PairedEyes:
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
         at = torch.as_tensor(rows, dtype=torch.long)
-        images = self.images.subset(rows) if isinstance(self.images, ImageFiles) else self.images[at]
+        images = self.images
+        if images is not None:
+            images = images.subset(rows) if isinstance(images, ImageFiles) else images[at]
+        covariates = None if self.covariates is None else self.covariates[at]
         truth = self.truth.subset(at) if hasattr(self.truth, "subset") else self.truth
-        changes = dict(images=images, y=self.y[at], ids=tuple(self.ids[i] for i in rows), truth=truth)
+        changes = dict(images=images, y=self.y[at], ids=tuple(self.ids[i] for i in rows), truth=truth,
+                       covariates=covariates)  # fmt: skip
         return PairedEyes(**{**self._fields(), **changes})
 
     def with_images(self, images: torch.Tensor) -> "PairedEyes":
@@ -112,7 +124,14 @@ class PairedEyes:
         """Return the images of some patients (all by default), float32 ``(k, domains, channels, height, width)``.
 
         Bytes become numbers in [0, 1]; floating-point images are returned as they are.
+
+        Raises
+        ------
+        DataError
+            The data set is a table only.
         """
+        if self.images is None:
+            raise DataError(f"{self.name!r} is a table without photographs; load it with a folder of images to train.")
         rows = np.arange(len(self)) if index is None else np.asarray(index)
         images = self.images[rows] if isinstance(self.images, ImageFiles) else self.images[torch.as_tensor(rows)]
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
@@ -125,8 +144,11 @@ class PairedEyes:
         total.update(torch.nan_to_num(self.y, nan=-9.75e300).contiguous().numpy().tobytes())
         if isinstance(self.images, ImageFiles):
             total.update(self.images.digest())
-        else:
+        elif self.images is not None:
             total.update(self.images.contiguous().numpy().tobytes())
+        if self.covariates is not None:
+            total.update("\0".join(self.covariate_names).encode())
+            total.update(torch.nan_to_num(self.covariates, nan=-9.75e300).contiguous().numpy().tobytes())
         return total.hexdigest()[:16]
 
     def strata(self) -> np.ndarray:
