@@ -30,7 +30,7 @@ def label(arm: str) -> str:
 
 
 def _look(arm: str) -> tuple[str, str]:
-    _, meaning, marker = ARMS.get(arm.partition(", ")[0], ("", "ink", "o"))
+    _, meaning, marker = ARMS.get(arm.partition(", ")[0].partition(" at ")[0], ("", "ink", "o"))
     return color(meaning), marker
 
 
@@ -42,8 +42,9 @@ def _done(figure: Figure, note: str, smoke: bool) -> Figure:
 
 
 def plot_metrics(
-    frame: pd.DataFrame, metrics: list[str], arms: list[str] | None = None, *, note: str = "", smoke: bool = False
-) -> Figure:
+    frame: pd.DataFrame, metrics: list[str], arms: list[str] | None = None, *, value: str = "value", note: str = "",
+    smoke: bool = False,
+) -> Figure:  # fmt: skip
     """Draw box plots of metrics by arm, one panel a metric, with the mean of the Bayes-optimal row as a line.
 
     Parameters
@@ -51,6 +52,8 @@ def plot_metrics(
     frame : DataFrame
         Of ``metrics_frame``; the last epoch is drawn.
     metrics, arms : list of str
+    value : {"value", "excess"}
+        The metric itself, or how much worse it is than the Bayes-optimal row on the same patients.
     note : str
         State of the grid, such as ``37 of 50 folds``.
     smoke : bool
@@ -64,13 +67,14 @@ def plot_metrics(
         figure, axes = new_figure((7.2, 0.4 + 2.5 * rows), rows=rows, columns=columns, squeeze=False)
         for ax, metric in zip(axes.flat, metrics, strict=False):
             values = own[own["metric"] == metric]
-            drawn = [values[values["arm"] == arm]["value"].dropna().to_numpy() for arm in arms]
+            drawn = [values[values["arm"] == arm][value].dropna().to_numpy() for arm in arms]
             parts = ax.boxplot(drawn, widths=0.55, patch_artist=True, medianprops={"color": color("ink")})
             for box, arm in zip(parts["boxes"], arms, strict=True):
                 box.set(facecolor=_look(arm)[0], alpha=0.55)
-            ax.axhline(values[values["arm"] == "Bayes-optimal"]["value"].mean(), color=color("truth"), linestyle=":")
+            ax.axhline(values[values["arm"] == "Bayes-optimal"][value].mean(), color=color("truth"), linestyle=":")
             ax.set_xticks(range(1, len(arms) + 1), [label(arm) for arm in arms], fontsize=8, rotation=35)
-            ax.set_title(f"{metric.replace('_L', ', left eye').replace('_R', ', right eye')} (dotted: Bayes-optimal)")
+            title = metric.replace("_L", ", left eye").replace("_R", ", right eye")
+            ax.set_title(f"{title}, excess" if value == "excess" else f"{title} (dotted: Bayes-optimal)")
         for ax in axes.flat[len(metrics) :]:
             ax.set_visible(False)
     return _done(figure, note, smoke)

@@ -43,6 +43,16 @@ QUESTIONS = (
     ("fmcem", "warm-up", "the paper's copula loss against the warm-up"),
 )
 """Arm, its control, and the one thing in which the two differ."""
+FROM_SCRATCH = (
+    ("independence at the true scale, from scratch", "warm-up", "re-weighting by sigma"),
+    ("true, from scratch", "independence at the true scale, from scratch", "dependence, true Gamma"),
+    ("true, from scratch", "warm-up", "the whole copula loss, true Gamma"),
+)
+ADAPTERS = (
+    ("empirical, adapters", "empirical", "adapters under the empirical loss"),
+    ("held-out, adapters", "held-out", "adapters under the copula loss"),
+    ("held-out, adapters", "empirical, adapters", "copula loss, both with adapters"),
+)
 ENTRIES = {"rho12": (0, 1), "rho13": (0, 2), "rho14": (0, 3), "rho23": (1, 2), "rho24": (1, 3), "rho34": (2, 3)}
 _FIT = ["dataset", "fold", "n", "strength", "epochs"]
 
@@ -212,7 +222,10 @@ def say(row: Any) -> str:
     """Return a comparison as one sentence, direction included, from its numbers alone."""
     unit = f"{row['datasets']} data set{'s' if row['datasets'] != 1 else ''}, {row['folds']} folds"
     spread = f"95 % interval {row['low']:+.4f} to {row['high']:+.4f}; " if math.isfinite(row["low"]) else ""
-    room = f", {row['room']:.0%} of the control's excess over the floor" if math.isfinite(row["room"]) else ""
+    room = ""
+    if math.isfinite(row["room"]):
+        taken = "less" if row["room"] > 0 else "more"
+        room = f", {abs(row['room']):.1%} {taken} excess over the floor than the control"
     effect = f", $d_z$ = {row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else ""
     return (f"{row['label']}: {row['metric']} {row['mean_a']:.4f} against {row['mean_b']:.4f}, difference "
             f"{row['difference']:+.4f} ({spread}{unit}){room}{effect}: **{row['word']}**.")  # fmt: skip
@@ -221,6 +234,13 @@ def say(row: Any) -> str:
 def say_all(rows: pd.DataFrame) -> str:
     """Return a Markdown list with one sentence a row."""
     return "\n".join(f"- {say(row)}" for row in rows.to_dict("records"))
+
+
+def means(frame: pd.DataFrame, metrics: Iterable[str], column: str = "value", epoch: str = "last") -> pd.DataFrame:
+    """Return arms in rows and metrics in columns: means over all fits of ``column`` (``value`` or ``excess``)."""
+    chosen = frame[frame["epoch"] == epoch]
+    table = chosen.pivot_table(column, "arm", "metric", aggfunc="mean", sort=False)
+    return table[[metric for metric in metrics if metric in table]]
 
 
 def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
@@ -278,12 +298,16 @@ def table_one(grid: Grid) -> pd.DataFrame:
         if (a, b) == pairs[0]:
             rows["p with data sets as units"] = {m: _probability(r["p_datasets"]) for m, r in found.items()}
             rows["d_av instead of d_z"] = {m: f"{r['d_av']:+.2f}" for m, r in found.items()}
-    rows["verdict"] = {m: gain_verdict(grid.records, (m,)).word for m in PRINTED} if grid.complete else dict.fromkeys(
-        PRINTED, f"not run yet: {grid.note}")  # fmt: skip
+    if grid.smoke or not grid.complete:
+        rows["verdict"] = dict.fromkeys(PRINTED, "smoke run" if grid.smoke else f"not run yet: {grid.note}")
+    else:
+        rows["verdict"] = {m: gain_verdict(grid.records, (m,)).word for m in PRINTED}
     return pd.DataFrame(rows).T[list(PRINTED)]
 
 
 def _cell(d: float, p: float | None, below: float | None = None) -> str:
+    if not math.isfinite(d):
+        return "-"
     return f"{d:+.2f} ({f'<{below:g}' if below else _probability(p)})"
 
 
@@ -327,7 +351,8 @@ def sensitivity(
         for arm in arms:
             if {arm, control} <= there:
                 error = gamma[(gamma[by] == value) & (gamma["estimate"] == arm)]["error"].abs().mean()
-                rows.append({by: value, "estimate_error": error, **compare(own, arm, control, metric, epoch)})
+                label = f"{by} = {value:g}, {arm} against {control}"
+                rows.append({by: value, "estimate_error": error, **compare(own, arm, control, metric, epoch, label)})
     return pd.DataFrame(rows)
 
 
