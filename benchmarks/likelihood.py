@@ -408,7 +408,10 @@ def main(arguments: list[str] | None = None) -> dict:
                                      "BCE + MSE": saved_bytes(heads), "EmpiricalLoss": saved_bytes(EmpiricalLoss())}}
     print("saved for backward, bytes for each observation:", metrics["saved_bytes"], flush=True)
     if options.vit_batch:
-        metrics["vit_step"] = vit_step(options.device, options.vit_batch, options.seconds)
+        try:
+            metrics["vit_step"] = vit_step(options.device, options.vit_batch, options.seconds)
+        except ImportError as error:  # timm belongs to an extra
+            print(f"no ViT-B/16 step: {error}", flush=True)
     if options.device == "cuda":
         metrics["agreement"] = agreement()
         metrics["one_kernel"] = CopulaLoss(parameters()).cuda().tables[torch.float32].complete.packed is not None

@@ -21,17 +21,19 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
-from cevit_lib.normal.bivariate import KAPPA, LARGEST, SERIES_FROM, SMALLEST
+from cevit_lib.normal.bivariate import KAPPA, LARGEST, NODES, SERIES_FROM, SMALLEST
 from cevit_lib.normal.central import gauss_nodes
 from cevit_lib.normal.univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI
 
-PANEL = 16
-"""Nodes in each of the wedge's two panels, as ``cevit_lib.normal`` takes in float64."""
+FULL, SINGLE = NODES[torch.float64], NODES[torch.float32]
+"""Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work counts)."""
+
+HEADER = 2 * FULL + 2 * SINGLE
 
 FEW = 1024
 """Up to so many rows a warp of threads shares one (the time of a thread counts), beyond them four (the work counts)."""
 
-_PANEL = tl.constexpr(PANEL)
+_HEADER = tl.constexpr(HEADER)
 _KAPPA = tl.constexpr(KAPPA)
 _LARGEST = tl.constexpr(LARGEST)
 _SMALLEST = tl.constexpr(SMALLEST)
@@ -40,7 +42,7 @@ _HALF_LOG_TWO_PI = tl.constexpr(HALF_LOG_TWO_PI)
 _LOG_TWO_PI = tl.constexpr(LOG_TWO_PI)
 _SQRT_HALF = tl.constexpr(SQRT_HALF)
 _SQRT_HALF_PI = tl.constexpr(SQRT_HALF_PI)
-_SQRT_TWO = tl.constexpr(math.sqrt(2))
+_SQRT_TWO_PI = tl.constexpr(math.sqrt(2 * math.pi))
 _FOUR_PI = tl.constexpr(4 * math.pi)
 _UNBOUNDED = tl.constexpr(40.0)
 _FAR_LOGIT = tl.constexpr(600.0)
@@ -51,11 +53,11 @@ def pack(c) -> Tensor:
 
     ``c`` is a ``Conditional``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2), correlation and constant.
     """
-    node, weight = gauss_nodes(PANEL, torch.float64, c.constant.device)
+    nodes = [part for number in (FULL, SINGLE) for part in gauss_nodes(number, torch.float64, c.constant.device)]
     rows = (
         c.precision.flatten(1), c.loading.flatten(1), c.inverse_sd, c.correlation[:, :1, 1], c.constant.unsqueeze(-1)
     )
-    return torch.cat((node, weight, c.inverse_scale, torch.cat(rows, 1).flatten())).detach()
+    return torch.cat((*nodes, c.inverse_scale, torch.cat(rows, 1).flatten())).detach()
 
 
 @triton.jit
@@ -70,14 +72,17 @@ def _far_score(size):
 
 @triton.jit
 def _score_and_slope(logit):
-    """``Phi^{-1}(S(mu))`` and its derivative."""
+    """``Phi^{-1}(S(mu))``, right to an absolute unit of float64, which a limit of integration needs; its derivative."""
     size = tl.abs(logit)
-    central = libdevice.erfinv(libdevice.tanh(0.5 * tl.minimum(size, 1.0))) * _SQRT_TWO
-    tail = -libdevice.normcdfinv(1 / (1 + tl.exp(tl.minimum(tl.maximum(size, 1.0), _FAR_LOGIT))))
-    score = tl.where(size < 1, central, tail)
+    near = tl.minimum(size, _FAR_LOGIT)
+    odds = tl.exp(-near)
+    above = 1 / (1 + odds)
+    score = -libdevice.normcdfinv(odds * above)
+    slope = tl.exp(0.5 * score * score - near) * above * above * _SQRT_TWO_PI
     if tl.max(size) > _FAR_LOGIT:
-        score = tl.where(size > _FAR_LOGIT, _far_score(tl.maximum(size, _FAR_LOGIT)), score)
-    slope = libdevice.erfcx(score * _SQRT_HALF) * _SQRT_HALF_PI / (1 + tl.exp(-size))
+        far = _far_score(tl.maximum(size, _FAR_LOGIT))
+        score = tl.where(size > _FAR_LOGIT, far, score)
+        slope = tl.where(size > _FAR_LOGIT, libdevice.erfcx(far * _SQRT_HALF) * _SQRT_HALF_PI, slope)
     score = tl.where(logit < 0, -score, score)
     return tl.where(logit == logit, score, logit), slope  # minimum and maximum have dropped a NaN
 
@@ -126,7 +131,7 @@ def _join(one, other):
 
 
 @triton.jit
-def _wedge(limits, k, product, s, square, table, COLUMNS: tl.constexpr):
+def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
     """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.bivariate``; a row of threads shares the nodes."""
     total = square + _KAPPA * _KAPPA
     squeeze = libdevice.rsqrt(total) * _KAPPA
@@ -144,17 +149,17 @@ def _wedge(limits, k, product, s, square, table, COLUMNS: tl.constexpr):
     ratio = (square / total)[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     part = tl.zeros_like(ratio + column)
-    for k in tl.static_range(0, 2 * _PANEL, COLUMNS):
-        first = column + k < _PANEL
-        node = tl.load(table + (column + k) % _PANEL)
-        weight = tl.load(table + (column + k) % _PANEL + _PANEL)
+    for at in tl.static_range(0, 2 * PANEL, COLUMNS):
+        first = column + at < PANEL
+        node = tl.load(nodes + (column + at) % PANEL)
+        weight = tl.load(nodes + (column + at) % PANEL + PANEL)
         width = tl.where(first, width1[:, None], width2[:, None])
         part += weight * width * _mass(tl.where(first, start1[:, None], start2[:, None]) + width * node, ratio)
     return tl.sum(part, 1) * squeeze / (_KAPPA * _KAPPA)
 
 
 @triton.jit
-def _log_quadrant(limits, rho, table, COLUMNS: tl.constexpr):
+def _log_quadrant(limits, rho, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
     """``log Phi_2`` (n,) and its derivatives in the limits, (n, 2) both."""
     raw1, raw2 = _split(limits)
     undefined = (raw1 != raw1) | (raw2 != raw2)
@@ -169,7 +174,7 @@ def _log_quadrant(limits, rho, table, COLUMNS: tl.constexpr):
     k = ((_join(y, x) - sign[:, None] * limits) + (sign * gap)[:, None] * limits) / s[:, None]
     k1, k2 = _split(k)
     square = x * x + k1 * k1
-    wedge, log_factor = _wedge(limits, k, x * y, s, square, table, COLUMNS), -0.5 * square - _LOG_TWO_PI
+    wedge, log_factor = _wedge(limits, k, x * y, s, square, nodes, PANEL, COLUMNS), -0.5 * square - _LOG_TWO_PI
     some, mixed = (k1 > 0) | (k2 > 0), (k1 > 0) != (k2 > 0)
     upper = tl.where(mixed, tl.where(k1 > 0, x, y), tl.minimum(x, y))
     lower = tl.where(mixed, -tl.sqrt(square), -tl.maximum(x, y))
@@ -196,12 +201,13 @@ def _residual(outputs, y, table, at, y_at, inside, MISSING: tl.constexpr):
 def _density_kernel(
     outputs, y, table, value, gradient, n, row_stride, column_stride, y_row_stride, y_column_stride,
     P0: tl.constexpr, MISSING: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
+    PANEL: tl.constexpr, NODES_AT: tl.constexpr,
 ):
     WIDTH: tl.constexpr = P0 * P0 + 2 * P0 + 4
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = row < n
     at, y_at = row * row_stride, row * y_row_stride
-    scales = table + 2 * _PANEL
+    scales = table + _HEADER
     pattern = tl.zeros([BLOCK], dtype=tl.int32)
     if MISSING:
         for i in tl.static_range(P0):
@@ -228,7 +234,7 @@ def _density_kernel(
         limits = tl.where(label == label, limits, _UNBOUNDED)
         sign = tl.where(label == label, sign, 0.0)
     sign1, sign2 = _split(sign)
-    cell, slopes = _log_quadrant(limits, sign1 * sign2 * tl.load(others + 2), table, COLUMNS)
+    cell, slopes = _log_quadrant(limits, sign1 * sign2 * tl.load(others + 2), table + NODES_AT, PANEL, COLUMNS)
     pull = slopes * sign  # derivatives in the standardised conditional means
     kind = value.dtype.element_ty
     tl.store(value + row, (cell - 0.5 * quadratic + tl.load(others + 3)).to(kind), mask=inside)
@@ -247,11 +253,13 @@ def launch(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Te
     n, p = outputs.shape
     value, gradient = outputs.new_empty(n), outputs.new_empty(n, p)
     columns, warps = (32, 4) if n <= FEW else (4, 1)
+    panel, nodes_at = (SINGLE, 2 * FULL) if n > FEW and outputs.dtype == torch.float32 else (FULL, 0)
     block = 32 * warps // columns
     with torch.cuda.device_of(outputs):
         _density_kernel[(max(1, triton.cdiv(n, block)),)](
             outputs, y, table, value, gradient, n, *outputs.stride(), *y.stride(),
-            P0=p - 2, MISSING=missing, BLOCK=block, COLUMNS=columns, num_warps=warps,
+            P0=p - 2, MISSING=missing, BLOCK=block, COLUMNS=columns, PANEL=panel, NODES_AT=nodes_at,
+            num_warps=warps,
         )
     return value, gradient
 
@@ -276,7 +284,7 @@ def density_and_gradient(outputs: Tensor, y: Tensor, table: Tensor, missing: boo
 @lru_cache
 def works(device: torch.device, p0: int) -> bool:
     """Say whether the kernel can be built and run on a device, by doing so once; a warning says why not."""
-    table = torch.full((2 * PANEL + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64)
+    table = torch.full((HEADER + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64)
     zeros = table.new_zeros(1, p0 + 2)
     try:
         return bool(launch(zeros, zeros, table, False)[0].isfinite().all())
