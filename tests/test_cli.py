@@ -37,7 +37,7 @@ def test_help_of_each_command_imports_nothing_heavy(command):
 def test_help_lists_the_commands_that_exist_and_no_other(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
-    listed = re.findall(r"^    (\w+) ", capsys.readouterr().out, flags=re.MULTILINE)
+    listed = re.findall(r"^    ([\w-]+)", capsys.readouterr().out, flags=re.MULTILINE)
     assert listed == list(cli.COMMANDS)
     for _, module, declare, execute in cli.COMMANDS.values():
         assert util.find_spec(module), module

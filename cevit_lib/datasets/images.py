@@ -13,8 +13,8 @@ from cevit_lib.errors import DataError
 def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     """Read one photograph as a square RGB tensor.
 
-    The EXIF orientation is applied, the short side is resized to ``size`` (bicubic, anti-aliased) and the centre is
-    cut out.
+    The EXIF orientation is applied, 16 bits a channel are scaled to 8, the short side is resized to ``size`` (bicubic,
+    anti-aliased) and the centre is cut out.
 
     Parameters
     ----------
@@ -33,21 +33,32 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     Raises
     ------
     DataError
-        The file is absent, truncated or no image; the message names it.
+        The file is absent, truncated, no image or of 32 bits a pixel; the message names it.
     """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as file:
-            picture = ImageOps.exif_transpose(file).convert("RGB")
+            picture = _eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
     except FileNotFoundError:
         raise DataError(f"image {path} does not exist; the table names it: restore the file or drop its row.") from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"image {path} cannot be read ({error}); fetch it again or drop its row.") from error
     picture = ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
     if mirror:
         picture = ImageOps.mirror(picture)
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+
+
+def _eight_bits(picture):
+    """Scale a grey picture of 16 bits to 8: Pillow's own conversion would cut everything above 255 to white."""
+    from PIL import Image
+
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray(np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError(f"32 bits a pixel, mode {picture.mode}: save it with 8 or 16 bits")
+    return picture
 
 
 @dataclass(frozen=True)

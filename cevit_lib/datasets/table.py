@@ -191,7 +191,7 @@ def _require_columns(cells: Cells, layout: Layout) -> None:
     for eye in EYES:
         texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
         wanted += [layout.rule(text, eye).column for text in texts]
-        wanted.append(_image_column(layout, eye))
+        wanted.append(image_column(layout, eye))
     lacking = sorted({column for column in wanted if column and column not in cells.header})
     if lacking:
         raise DataError(
@@ -295,7 +295,8 @@ class _Reader:
         return float("nan")
 
 
-def _image_column(layout: Layout, eye: str) -> str | None:
+def image_column(layout: Layout, eye: str) -> str | None:
+    """Return the column that holds the file name of an eye's photograph."""
     return layout.image.replace("{eye}", layout.eyes[eye]) if layout.image and not layout.eye else layout.image
 
 
@@ -305,7 +306,7 @@ def _image_names(patient: str, of: dict[str, Row], layout: Layout) -> dict[str, 
         if layout.file:
             names[eye] = layout.file.replace("{patient}", patient).replace("{eye}", layout.eyes[eye])
         elif layout.image and eye in of:
-            column = _image_column(layout, eye)
+            column = image_column(layout, eye)
             if of[eye][1][column].casefold() not in layout.missing:
                 names[eye] = of[eye][1][column]
     return names
