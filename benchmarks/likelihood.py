@@ -291,7 +291,7 @@ def agreement() -> dict[str, float]:
         y[::7, 0] = y[3::11, 2] = y[5::13] = torch.nan
         results = []
         for device in ("cpu", "cuda"):
-            leaf = outputs.to(device).requires_grad_()
+            leaf = outputs.detach().to(device).clone().requires_grad_()
             values = CopulaLoss(parameters(), reduction="none", validate=False).to(device)(leaf, y.to(device))
             values.sum().backward()
             results.append((values.detach().cpu(), leaf.grad.cpu()))

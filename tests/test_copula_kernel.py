@@ -119,7 +119,7 @@ def test_the_gpu_gives_the_numbers_of_the_cpu(parameters, spread):
     loss = CopulaLoss(parameters, reduction="none", validate=False).cuda()
     assert loss.tables[torch.float64].patterns.packed is not None
     leaf = outputs.cuda().requires_grad_()
-    value = loss(leaf, y.cuda())
+    value = -loss(leaf, y.cuda())  # the loss is minus the log density
     value.sum().backward()
     expected, slope = by_operations(outputs, y, parameters)
     torch.testing.assert_close(value.detach().cpu(), expected, rtol=1e-10, atol=1e-11)
