@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cevit_lib.datasets import load_paired_table, split_by_patient
+from cevit_lib.datasets import load_grape, load_paired_table, split_by_patient
 from cevit_lib.datasets.layout import Rule, read_layout
 from cevit_lib.errors import DataError, ShapeError
 
@@ -59,6 +59,8 @@ def test_encodings_and_separators(tmp_path, encoding, separator):
 def test_decimal_commas(tmp_path):
     text = long_text(";").replace(".", ",")
     check(load(tmp_path, text))
+    minus = long_text(";", [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")])  # the typographic minus of a report
+    assert load(tmp_path, minus).y[0].tolist() == [24, 23, 0, 1]
     with pytest.raises(DataError, match=r"line 2, column 'al': '26,1' has a comma, line 3 has '25.5'"):
         load(tmp_path, text.replace("25,5", "25.5"))
     three = long_text(";", [("1", "OD", "23,456", "-1"), ("1", "OS", "24,100", "-2")])
@@ -155,6 +157,8 @@ def test_files_that_are_no_table(tmp_path):
             load(tmp_path, content)
     with pytest.raises(DataError, match="line 2: not utf-8 text"):
         load(tmp_path, b"id,eye,al,se\n1,OD,\xff,0\n", {**LONG, "encoding": "utf-8"})
+    with pytest.raises(DataError, match="line 3: not cp1252 text"):
+        load(tmp_path, b"id,eye,al,se\n1,OD,\xe9,0\n\x81,OD,,\n")
 
 
 @pytest.mark.parametrize("change, message", [
@@ -227,3 +231,12 @@ def test_files_called_by_a_pattern(tmp_path):
     layout = {**LONG, "file": "{patient}_{eye}.png", "eyes": {"OS": "left", "OD": "right"}, "size": 8}
     data = load(tmp_path, long_text(), layout, images=tmp_path)
     assert data.ids == ("007",) and data.images.paths[0][0].name == "007_left.png" and data.images.paths[0][1] is None
+
+
+def test_grape_by_a_layout_equals_its_own_loader(grape_folder):
+    layout = {"patient": "subject", "eyes": {"OS": "os", "OD": "od"}, "image": "image_{eye}", "size": 32,
+              "continuous": {"RNFL": "rnfl_mean_{eye}"}, "binary": {"reduced_field": "vf_ms_{eye} < 22"}}  # fmt: skip
+    own = load_grape(grape_folder, size=32, missing="keep")
+    data = load_paired_table(grape_folder / "pairs.csv", grape_folder / "images_roi", layout)
+    assert data.ids == own.ids and data.images == own.images
+    torch.testing.assert_close(data.y, own.y, equal_nan=True)

@@ -116,14 +116,14 @@ def decimal_mark(texts: list[tuple[int, str, str]], declared: str | None) -> str
         if declared not in (".", ","):
             raise DataError(f"layout, 'decimal': {declared!r}; give '.' or ','.")
         return declared
-    commas = [cell for cell in texts if re.fullmatch(r"[+-]?\d+,\d+", cell[2])]
-    points = [cell for cell in texts if re.fullmatch(r"[+-]?\d*\.\d+", cell[2])]
+    commas = [cell for cell in texts if re.fullmatch(r"[+−-]?\d+,\d+", cell[2])]
+    points = [cell for cell in texts if re.fullmatch(r"[+−-]?\d*\.\d+", cell[2])]
     if commas and points:
         (line, column, text), (other, _, point) = commas[0], points[0]
         raise DataError(
             f"line {line}, column {column!r}: {text!r} has a comma, line {other} has {point!r}: use one decimal mark."
         )
-    if commas and all(re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text) for *_, text in commas):
+    if commas and all(re.fullmatch(r"[+−-]?[1-9]\d{0,2},\d{3}", text) for *_, text in commas):
         line, column, text = commas[0]
         raise DataError(
             f"line {line}, column {column!r}: the comma of {text!r} may be a decimal mark or part thousands; "
@@ -154,7 +154,7 @@ def _decoded(
         return text.removeprefix("\ufeff")
     else:
         line = content[: wrong.start].count(b"\n") + 1
-        raise DataError(f"table {path}, line {line}: not {wrong.encoding} text; name its 'encoding' in the layout.")
+        raise DataError(f"table {path}, line {line}: not {name} text; name its 'encoding' in the layout.")
     raise DataError(f"table {path} holds zero bytes: it is no text, or UTF-16 without its mark; save it as UTF-8 CSV.")
 
 
