@@ -178,3 +178,18 @@ def test_pictures_of_a_smoke_grid_are_marked(smoke):
         assert any(text.get_text() in SMOKE_MARKS for text in figure.texts)
         assert figure._repr_png_()
     assert tables.costs(smoke.records).loc["warm-up", "seconds a fit"] > 0
+
+
+@pytest.mark.parametrize(("cards", "used"), [(2, ("cuda:0", "cuda:1")), (1, None), (0, None)])
+def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(monkeypatch, tmp_path, cards, used):
+    import torch
+
+    from cevit_lib.studies import workers
+
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    monkeypatch.setattr(workers, "run_on_devices", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"])
+    monkeypatch.setattr(simulation, "run_study", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"])
+    grid = tables.study_records("simulation", "paper", tmp_path)
+    assert grid.note == "1 of 50 folds"
+    assert asked == [("simulation", "paper", *([list(used)] if used else []), tmp_path)]

@@ -153,7 +153,7 @@ def plot_sensitivity(
         Column to draw; intervals belong to ``difference`` alone.
     """
     with style():
-        figure, axes = new_figure((7.2, 3.3), columns=len(panels), squeeze=False)
+        figure, axes = new_figure((7.2, 3.6), columns=len(panels), squeeze=False)
         for ax, (column, xlabel, rows) in zip(axes[0], panels, strict=True):
             for shift, arm in enumerate(rows["a"].unique()):
                 own = rows[rows["a"] == arm].sort_values(column)
@@ -167,7 +167,8 @@ def plot_sensitivity(
             ax.axhline(0, color=color("grey"), linewidth=1)
             ax.set_xlabel(xlabel)
         axes[0][0].set_ylabel(ylabel)
-        axes[0][0].legend(fontsize=8)
+        named = {text: line for ax in axes[0] for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8)
     return _done(figure, note, smoke)
 
 

@@ -7,18 +7,22 @@ A grid that is not complete says so (``37 of 50 folds``) wherever its numbers ar
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cevit_lib.comparison import compare_paired
-from cevit_lib.records import load_records, paper_numbers, record_id
+from cevit_lib.records import paper_numbers
+from cevit_lib.studies.simulation_grid import Grid, study_records
 from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 
+__all__ = [
+    "Grid", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame", "implied_pairs", "means",
+    "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "table_one",
+    "tuning_frame",
+]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
     "MAE_L": "MAE y1", "MAE_R": "MAE y2", "ACC_L": "ACC y3", "ACC_R": "ACC y4", "AUC_L": "AUC y3", "AUC_R": "AUC y4",
@@ -55,71 +59,6 @@ ADAPTERS = (
 )
 ENTRIES = {"rho12": (0, 1), "rho13": (0, 2), "rho14": (0, 3), "rho23": (1, 2), "rho24": (1, 3), "rho34": (2, 3)}
 _FIT = ["dataset", "fold", "n", "strength", "epochs"]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Records of a study, and how many its grid has."""
-
-    study: str
-    records: list[dict[str, Any]]
-    expected: int
-
-    @property
-    def complete(self) -> bool:
-        return len(self.records) == self.expected
-
-    @property
-    def note(self) -> str:
-        """``50 folds``, or ``37 of 50 folds`` for a grid with gaps."""
-        return f"{self.expected} folds" if self.complete else f"{len(self.records)} of {self.expected} folds"
-
-    @property
-    def smoke(self) -> bool:
-        return any(record["scale"] == "smoke" for record in self.records)
-
-
-def study_records(study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None) -> Grid:
-    """Return a study's records: stored ones, a tiny grid fitted now, or the paper's grid with its gaps fitted now.
-
-    Parameters
-    ----------
-    study : str
-        Key of ``cevit_lib.studies.simulation.STUDIES``.
-    scale : {"stored", "smoke", "paper"}
-        ``"paper"`` uses every CUDA device that is there, and skips what has a record.
-    folder : path, optional
-        Where records are read and written (default ``results``; a smoke grid keeps none).
-
-    Raises
-    ------
-    ProvenanceError
-        ``"stored"`` and no record that may be published; the message names the run that makes it.
-    """
-    from cevit_lib.studies import simulation
-
-    if scale == "smoke":
-        with tempfile.TemporaryDirectory() as scratch:
-            made = simulation.run_study(study, "smoke", folder=scratch, report=lambda *_, **__: None)
-        return Grid(study, made, len(made))
-    wanted = [record_id(study, configuration, [seed], "paper") for configuration, seed in simulation.grid(study)]
-    if scale == "paper":
-        return Grid(study, _fit_missing(study, folder), len(wanted))
-    known = set(wanted)
-    found = [record for record in load_records(study, folder=folder) if record["id"] in known]
-    return Grid(study, found, len(wanted))
-
-
-def _fit_missing(study: str, folder: Any) -> list[dict]:
-    import torch
-
-    from cevit_lib.studies.simulation import run_study
-    from cevit_lib.studies.workers import run_on_devices
-
-    devices = [f"cuda:{k}" for k in range(torch.cuda.device_count())]
-    if len(devices) > 1:
-        return run_on_devices(study, "paper", devices, folder=folder)
-    return run_study(study, "paper", folder=folder)
 
 
 def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
