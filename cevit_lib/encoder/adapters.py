@@ -1,4 +1,4 @@
-"""Residual adapters: the part of the encoder that each eye has for itself (Section 2.1, Eq. (5) and the display before it)."""
+"""Residual adapters: the part of the encoder that each eye has for itself (Section 2.1, adapter equations)."""
 
 from typing import Literal
 
