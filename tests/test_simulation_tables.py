@@ -88,6 +88,9 @@ def test_sentences_turn_with_the_numbers(planted):
     assert "10 data sets, 50 folds" in sentence and sentence.endswith("**better**.")
     swapped = tables.say(tables.compare(frame, "independence", "true", "MAE"))
     assert swapped.endswith("**worse**.") and "difference +" in swapped and "difference -" in sentence
+    told = tables.summary(tables.comparisons(frame, ("MAE",)))
+    assert told.loc["dependence, true Gamma", "result"] == "better" and "$" not in sentence
+    assert told.loc["re-weighting by sigma", "result"] == "not distinguishable"
 
 
 def test_a_grid_with_gaps_says_so_everywhere(planted):

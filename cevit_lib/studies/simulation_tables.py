@@ -20,8 +20,8 @@ from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 
 __all__ = [
     "Grid", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame", "implied_pairs", "means",
-    "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "table_one",
-    "tuning_frame",
+    "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "summary",
+    "table_one", "tuning_frame",
 ]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
@@ -165,7 +165,7 @@ def say(row: Any) -> str:
     if math.isfinite(row["room"]):
         taken = "less" if row["room"] > 0 else "more"
         room = f", {abs(row['room']):.1%} {taken} excess over the floor than the control"
-    effect = f", $d_z$ = {row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else ""
+    effect = f", d_z = {row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else ""
     return (f"{row['label']}: {row['metric']} {row['mean_a']:.4f} against {row['mean_b']:.4f}, difference "
             f"{row['difference']:+.4f} ({spread}{unit}){room}{effect}: **{row['word']}**.")  # fmt: skip
 
@@ -173,6 +173,21 @@ def say(row: Any) -> str:
 def say_all(rows: pd.DataFrame) -> str:
     """Return a Markdown list with one sentence a row."""
     return "\n".join(f"- {say(row)}" for row in rows.to_dict("records"))
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return comparisons as a table to read: difference, interval, share of the excess removed, d_z, and the word."""
+    told = [
+        {
+            "comparison": row["label"], "metric": row["metric"], "difference": f"{row['difference']:+.4f}",
+            "95 % interval": f"{row['low']:+.4f} to {row['high']:+.4f}" if math.isfinite(row["low"]) else "-",
+            "excess removed": f"{row['room']:+.1%}" if math.isfinite(row["room"]) else "-",
+            "d_z": f"{row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else "-",
+            "folds": row["folds"], "result": row["word"],
+        }
+        for row in rows.to_dict("records")
+    ]  # fmt: skip
+    return pd.DataFrame(told).set_index("comparison")
 
 
 def means(frame: pd.DataFrame, metrics: Iterable[str], column: str = "value", epoch: str = "last") -> pd.DataFrame:
