@@ -228,7 +228,7 @@ def fit_fold(
     ``weights`` names the file whose hash the configuration holds, where it holds one.
     """
     from cevit_lib.metrics import evaluate
-    from cevit_lib.records import new_record
+    from cevit_lib.records import new_record, rounded
     from cevit_lib.training import predict, streams
 
     start = time.perf_counter()
@@ -247,9 +247,9 @@ def fit_fold(
         study_of(configuration), configuration, [seed], {name: m.to_dict() for name, m in metrics.items()},
         scale=scale,
         parameters={**fitted.parameters.to_dict(), **fitted.copula.standardisation.to_dict()},
-        trace=[_rounded(entry) for entry in (*fitted.copula.trace, *control.trace[len(fitted.warm_up.trace) :])],
-        predictions={"id": list(test.ids), "y": _rounded(test.y.tolist()),
-                     **{name: _rounded(p.outputs.tolist()) for name, p in predictions.items()}},
+        trace=[rounded(entry) for entry in (*fitted.copula.trace, *control.trace[len(fitted.warm_up.trace) :])],
+        predictions={"id": list(test.ids), "y": rounded(test.y.tolist()),
+                     **{name: rounded(p.outputs.tolist()) for name, p in predictions.items()}},
         data=facts_of(data, configuration, seed), seconds=time.perf_counter() - start, dtype="float32",
         status="done" if fitted.copula.notes["converged"] else "not converged",
         notes=_remarks(fitted, len(training), len(test)),
@@ -402,14 +402,6 @@ def _remarks(fitted: FeasibleFit, training: int, test: int) -> str:
     )
     shrunk = f"; correlation shrunk by {fit.notes['shrunk']:.3g}" if fit.notes["shrunk"] else ""
     return f"backbone weights: {weights}; {training} patients to train, {test} to test{shrunk}"
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(element) for key, element in value.items()}
-    if isinstance(value, list):
-        return [_rounded(element) for element in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _one_line(record: dict[str, Any]) -> str:

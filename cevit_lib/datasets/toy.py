@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, log_ndtr
 
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
+
 #: The printed ``Gamma_true`` in this book's order of responses: continuous left and right, then binary left and right.
-TOY_CORRELATION = np.array(
-    [[1.0, 0.720, 0.294, 0.213], [0.720, 1.0, 0.205, 0.336], [0.294, 0.205, 1.0, 0.569], [0.213, 0.336, 0.569, 1.0]]
-)
+TOY_CORRELATION = np.array(TEXT_CORRELATION)
 #: Correlation of neighbouring covariates: ``sigma_ij = 0.75^|i - j|``.
 AR_COEFFICIENT = 0.75
 

@@ -120,3 +120,12 @@ def plain(value):
     if value is None or isinstance(value, (str, int, bool)):
         return value
     return str(value)
+
+
+def rounded(value):
+    """Return nested lists and dicts with every number at six significant digits: short files, no digit that counts."""
+    if isinstance(value, dict):
+        return {key: rounded(element) for key, element in value.items()}
+    if isinstance(value, list):
+        return [rounded(element) for element in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

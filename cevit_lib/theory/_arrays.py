@@ -6,6 +6,11 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from cevit_lib.normal import bivariate_normal_cdf
 
+TOY_CORRELATION = np.array(
+    [[1.0, 0.720, 0.294, 0.213], [0.720, 1.0, 0.205, 0.336], [0.294, 0.205, 1.0, 0.569], [0.213, 0.336, 0.569, 1.0]]
+)
+"""Gamma of Section 5 and Supplement B.2."""
+
 __all__ = [
     "bivariate_cdf",
     "log_ndtr",

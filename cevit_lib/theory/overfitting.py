@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cevit_lib.theory._arrays import log_ndtr, outputs_from_scores
-from cevit_lib.theory.scores import TOY_CORRELATION
+from cevit_lib.theory._arrays import TOY_CORRELATION, log_ndtr, outputs_from_scores
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,7 @@ import numpy as np
 import torch
 
 from cevit_lib.errors import ShapeError
-from cevit_lib.theory._arrays import outputs_from_scores, scores_from_outputs
-
-TOY_CORRELATION = np.array(
-    [[1.0, 0.720, 0.294, 0.213], [0.720, 1.0, 0.205, 0.336], [0.294, 0.205, 1.0, 0.569], [0.213, 0.336, 0.569, 1.0]]
-)
-"""Gamma of Section 5 and Supplement B.2."""
+from cevit_lib.theory._arrays import TOY_CORRELATION, outputs_from_scores, scores_from_outputs
 
 EXCHANGEABLE_CORRELATION = np.array(
     [[1.0, 0.7, 0.3, 0.3], [0.7, 1.0, 0.3, 0.3], [0.3, 0.3, 1.0, 0.569], [0.3, 0.3, 0.569, 1.0]]
