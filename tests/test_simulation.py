@@ -74,3 +74,23 @@ def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
     assert simulation.true_correlation(1.0)[2, 3] == 0.569
     assert np.linalg.eigvalsh(simulation.true_correlation(1.25))[0] > 1e-3
     assert len(simulation.grid("simulation")) == 50
+
+
+def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypatch):
+    """On an accelerator later fits reuse what was compiled; their networks are their own, fresh from their seeds."""
+
+    class Recorded:
+        def __init__(self, models, device, compiled=False, program=None):
+            self.models, self.program = models, program or object()
+
+    monkeypatch.setattr(simulation, "Ensemble", Recorded)
+    monkeypatch.setattr(simulation, "_PROGRAMS", {})
+    monkeypatch.setattr(simulation, "WORTH_COMPILING", 1)
+    fits = simulation.grid("simulation", "smoke")
+    first, second, other = (
+        simulation._ensemble(part, torch.device("cuda"))
+        for part in (fits[:1], fits[1:], [(fits[0][0] | {"adapters": True}, 0)])
+    )
+    assert first is not second and first.program is second.program and other.program is not first.program
+    one, two = (e.models[0].heads["continuous_1"].weight for e in (first, second))
+    assert not torch.equal(one, two)

@@ -18,7 +18,6 @@ WORDS = {
     "fmcem-variances": ("fMCEM + variances", "mcem"),
     "fmcem-bivariate": ("fMCEM, bivariate", "score"),
 }
-SIGNAL_ORDER = ("weak", "moderate", "strong", "very strong")
 
 
 def boxes(axes, values, positions, meaning: str, width: float = 0.24) -> None:

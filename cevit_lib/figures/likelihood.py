@@ -137,28 +137,3 @@ def classifier_figure(p: np.ndarray, cell: np.ndarray, agree: np.ndarray) -> Fig
         ax.set(xlabel="probability for the left eye, $p_3$", ylabel="probability for the right eye, $p_4$")
         ax.set_aspect("equal")
     return figure
-
-
-def speed_figure(rows: Sequence[Mapping], methods: Sequence[str]) -> Figure:
-    """Return the time of each method in units of the baseline against the batch, float32 left and float64 right.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Rows of a record of the study ``likelihood-speed``.
-    methods : names of methods to show
-    """
-    looks = [("-", "o"), ("--", "s"), (":", "^"), ("-.", "v"), ((0, (5, 1)), "D"), ((0, (1, 1)), "P")]
-    with style():
-        figure, axes = new_figure("wide", columns=2, sharey=True)
-        for ax, dtype in zip(axes, ("float32", "float64"), strict=True):
-            chosen = [row for row in rows if row["dtype"] == dtype]
-            for name, (line, marker) in zip(methods, looks, strict=False):
-                points = [(row["n"], row["ratio"][name]) for row in chosen if name in row["ratio"]]
-                if points:
-                    ax.plot(*zip(*points, strict=True), linestyle=line, marker=marker, label=name)
-            ax.axhline(1, color=color("grey"), linewidth=0.8)
-            ax.set(xscale="log", yscale="log", xlabel="observations in the batch", title=dtype)
-        axes[0].set_ylabel("time / time of BCE + MSE")
-        axes[1].legend(fontsize=8)
-    return figure

@@ -223,15 +223,18 @@ def _rows(patients: list[Patients], part: str) -> np.ndarray:
     return np.stack([own[: min(map(len, rows))] for own in rows])
 
 
-_PROGRAMS: dict[str, Ensemble] = {}  # one for each architecture, so that nothing is compiled twice
+_PROGRAMS: dict[str, Callable] = {}  # one for each architecture, so that nothing is compiled twice
 
 
 def _ensemble(fits, device: torch.device) -> Ensemble:
+    """Return fresh networks for the fits; only what was compiled is shared with earlier ones."""
+    if device.type != "cuda" or len(fits) < WORTH_COMPILING:
+        return Ensemble(_networks(fits), device)
     first = fits[0][0]
     key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
-    compiled = device.type == "cuda" and len(fits) >= WORTH_COMPILING
-    found = Ensemble(_networks(fits), device, compiled, like=_PROGRAMS.get(key))
-    return _PROGRAMS.setdefault(key, found) if compiled else found
+    found = Ensemble(_networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
+    _PROGRAMS[key] = found.program
+    return found
 
 
 def _networks(fits) -> list[BiChannelViT]:

@@ -26,6 +26,7 @@ from cevit_lib.estimation import (
     RankLikelihoodMCMC,
 )
 from cevit_lib.records import find_record, new_record, write_record
+from cevit_lib.records import rounded as six_digits
 
 #: beta' of each signal strength; the standard deviation of X' beta' is 0.38, 0.75, 1.33 and 2.67.
 SIGNALS = {
@@ -174,7 +175,7 @@ def run_parallel(function, arguments: list[tuple], workers: int) -> list:
 
 def rounded(columns: dict) -> dict:
     """Return columns with six significant digits: far below the Monte Carlo error, and a third of the bytes."""
-    return {name: [float(f"{value:.6g}") for value in values] for name, values in columns.items()}
+    return six_digits({name: [float(value) for value in values] for name, values in columns.items()})
 
 
 def settings(study: str, scale: str = "paper") -> list[tuple[dict, int]]:

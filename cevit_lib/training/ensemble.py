@@ -8,7 +8,7 @@ parameters; a member's numbers are those of the same fit made alone, up to the r
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,8 +89,8 @@ class Ensemble:
         Where the stacked weights lie.
     compiled : bool
         Compile the batched forward pass (worth its minute on an accelerator, not on a CPU).
-    like : Ensemble, optional
-        One of the same architecture, whose compiled program is used.
+    program : callable, optional
+        The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice; it holds no weights.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Ensemble:
         models: Sequence[nn.Module],
         device: torch.device | str = "cpu",
         compiled: bool = False,
-        like: "Ensemble | None" = None,
+        program: Callable | None = None,
     ) -> None:
         self.device, self.compiled, self.size = torch.device(device), compiled, len(models)
         parameters, buffers = stack_module_state(list(models))
@@ -107,7 +107,7 @@ class Ensemble:
             for name, value in parameters.items()
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
-        self._forward = like._forward if like is not None and compiled else self._build(models[0])
+        self.program = program or self._build(models[0])
 
     def _build(self, model: nn.Module):
         base = copy.deepcopy(model).to("meta")
@@ -131,7 +131,7 @@ class Ensemble:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height, width)``."""
-        return self._forward(self.parameters, self.buffers, images)
+        return self.program(self.parameters, self.buffers, images)
 
     def state(self, member: int) -> dict[str, Tensor]:
         """Return the weights of one member, to load into a network of its kind."""
