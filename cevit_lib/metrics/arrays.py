@@ -1,0 +1,42 @@
+"""What all metrics share: numbers as NumPy arrays, without what was not observed."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from cevit_lib.errors import ShapeError
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return a tensor or anything like an array as float64 NumPy."""
+    return values.detach().cpu().numpy().astype(float) if torch.is_tensor(values) else np.asarray(values, dtype=float)
+
+
+def observed_pair(predicted: Any, observed: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return both ``(n,)`` arrays where ``observed`` is not NaN.
+
+    Raises
+    ------
+    ShapeError
+        They are not both ``(n,)``.
+    """
+    predicted, observed = as_array(predicted), as_array(observed)
+    if predicted.shape != observed.shape or observed.ndim != 1:
+        raise ShapeError(f"predicted {predicted.shape} and observed {observed.shape} must both be (n,).")
+    seen = np.isfinite(observed)
+    return predicted[seen], observed[seen]
+
+
+def two_eyes(values: Any, name: str) -> np.ndarray:
+    """Return an ``(n, 2)`` array, left eye first.
+
+    Raises
+    ------
+    ShapeError
+        It has another shape.
+    """
+    values = as_array(values)
+    if values.ndim != 2 or values.shape[1] != 2:
+        raise ShapeError(f"{name} has shape {values.shape}; expected (n, 2), one column an eye, left eye first.")
+    return values

@@ -1,0 +1,136 @@
+"""Whether 30 percent means 30 in a hundred: calibration :cite:`vancalster2019calibration`, Brier score, the curve."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit
+
+from cevit_lib.errors import LabelError
+from cevit_lib.metrics.arrays import observed_pair
+from cevit_lib.metrics.detection import class_reason
+
+_EDGE = 1e-12  # a probability of exactly 0 or 1 has no logit
+
+
+class Calibration(NamedTuple):
+    """Calibration of one response's probabilities.
+
+    Attributes
+    ----------
+    intercept : float
+        Of a logistic regression of the labels with the predicted logit as offset ("calibration in the large"): 0 where
+        the mean probability is right, positive where it is too low.
+    slope : float
+        Of a logistic regression on the predicted logit: 1 where it is right, below 1 where predictions are too extreme.
+    brier : float
+        Mean squared difference of probability and label.
+    reason : str or None
+        Why a number is NaN.
+    """
+
+    intercept: float
+    slope: float
+    brier: float
+    reason: str | None = None
+
+
+def brier_score(probabilities: Any, labels: Any) -> float:
+    """Return the mean of ``(probability - label)^2`` over what was observed; NaN without any."""
+    probabilities, labels = _checked(probabilities, labels)
+    return float(np.square(probabilities - labels).mean()) if labels.size else float("nan")
+
+
+def calibration(probabilities: Any, labels: Any) -> Calibration:
+    """Return intercept, slope and Brier score.
+
+    A slope exists only where the probabilities of the two classes overlap; where they are separated the regression's
+    slope is infinite and NaN is returned with that reason.
+
+    Parameters
+    ----------
+    probabilities : array, shape (n,)
+    labels : array, shape (n,)
+        0, 1, or NaN for not observed.
+
+    Raises
+    ------
+    LabelError
+        A probability is outside of [0, 1].
+    """
+    probabilities, labels = _checked(probabilities, labels)
+    brier = brier_score(probabilities, labels)
+    if reason := class_reason(labels):
+        return Calibration(float("nan"), float("nan"), brier, reason)
+    score = logit(np.clip(probabilities, _EDGE, 1 - _EDGE))
+    one = np.ones((len(score), 1))
+    (intercept,) = _logistic_regression(one, score, labels)
+    positive, negative = score[labels == 1], score[labels == 0]
+    if not (positive.min() < negative.max() and negative.min() < positive.max()):
+        return Calibration(float(intercept), float("nan"), brier, "the predictions separate the classes")
+    _, slope = _logistic_regression(np.column_stack([one, score]), 0.0, labels)
+    return Calibration(float(intercept), float(slope), brier)
+
+
+def _logistic_regression(design: np.ndarray, offset, labels: np.ndarray) -> np.ndarray:
+    """Newton's method with halved steps; the caller has made sure that the maximum exists."""
+
+    def likelihood(beta: np.ndarray) -> float:
+        score = offset + design @ beta
+        return float((labels * score - np.logaddexp(0, score)).sum())
+
+    beta = np.zeros(design.shape[1])
+    value = likelihood(beta)
+    for _ in range(100):
+        probability = expit(offset + design @ beta)
+        weight = np.maximum(probability * (1 - probability), _EDGE)
+        step = np.linalg.solve((design * weight[:, None]).T @ design, design.T @ (labels - probability))
+        while (reached := likelihood(beta + step)) < value and np.abs(step).max() > 1e-10:
+            step = step / 2
+        beta, value = beta + step, max(reached, value)
+        if np.abs(step).max() < 1e-10:
+            return beta
+    return np.full_like(beta, np.nan)
+
+
+class CalibrationCurve(NamedTuple):
+    """Groups of patients with similar predictions, each field of shape (bins,).
+
+    Attributes
+    ----------
+    predicted, observed : numpy.ndarray
+        Mean probability and share of positives.
+    low, high : numpy.ndarray
+        Wilson's 95 % interval of the share.
+    count : numpy.ndarray of int
+    """
+
+    predicted: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+
+
+def calibration_curve(probabilities: Any, labels: Any, bins: int = 5) -> CalibrationCurve:
+    """Return shares of positives in groups of (nearly) equal size, ordered by probability.
+
+    Wilson's intervals take the labels as independent: give one eye of each patient, or a patient-level answer.
+    """
+    from scipy.stats import binomtest
+
+    probabilities, labels = _checked(probabilities, labels)
+    order = np.argsort(probabilities, kind="stable")
+    groups = [group for group in np.array_split(order, bins) if group.size]
+    intervals = [binomtest(int(labels[g].sum()), len(g)).proportion_ci(method="wilson") for g in groups]
+    means = [np.array([values[g].mean() for g in groups]) for values in (probabilities, labels)]
+    return CalibrationCurve(*means, np.array([i.low for i in intervals]), np.array([i.high for i in intervals]),
+                            np.array([len(g) for g in groups], dtype=int))  # fmt: skip
+
+
+def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    probabilities, labels = observed_pair(probabilities, labels)
+    wrong = ~((probabilities >= -1e-9) & (probabilities <= 1 + 1e-9))
+    if wrong.any():
+        seen = probabilities[wrong][0]
+        raise LabelError(f"{seen:g} is no probability; if these are logits, pass torch.sigmoid of them.")
+    return probabilities, labels

@@ -1,0 +1,120 @@
+"""Yes-or-no answers: accuracy, area under the curve, sensitivity at a specificity that other patients fixed."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cevit_lib.errors import ParameterError, ShapeError
+from cevit_lib.metrics.arrays import as_array, observed_pair
+
+
+def class_reason(labels: Any) -> str | None:
+    """Return why no metric that compares the classes can be computed, or None where both are there."""
+    labels = as_array(labels)
+    zeros, ones = int((labels == 0).sum()), int((labels == 1).sum())
+    if zeros + ones == 0:
+        return "no patient has it observed"
+    return None if zeros and ones else f"one class only: {zeros} zeros, {ones} ones"
+
+
+def accuracy(classes: Any, labels: Any) -> float:
+    """Return the share of observed labels that were predicted; NaN without any."""
+    classes, labels = observed_pair(classes, labels)
+    return float((classes == labels).mean()) if labels.size else float("nan")
+
+
+def joint_accuracy(classes: Any, labels: Any) -> float:
+    """Return the share of patients whose labels are all right together, of those with all labels observed.
+
+    Parameters
+    ----------
+    classes, labels : array, shape (n, p1)
+    """
+    classes, labels = as_array(classes), as_array(labels)
+    if classes.shape != labels.shape or labels.ndim != 2:
+        raise ShapeError(f"classes {classes.shape} and labels {labels.shape} must both be (n, p1).")
+    whole = np.isfinite(labels).all(1)
+    return float((classes[whole] == labels[whole]).all(1).mean()) if whole.any() else float("nan")
+
+
+def area_under_curve(scores: Any, labels: Any) -> float:
+    """Return the probability that a random positive has the larger score than a random negative (ties count half).
+
+    By ranks (the Mann-Whitney statistic); NaN when the observed labels have one class only.
+    """
+    from scipy.stats import rankdata
+
+    scores, labels = observed_pair(scores, labels)
+    positive = int((labels == 1).sum())
+    negative = labels.size - positive
+    if positive == 0 or negative == 0:
+        return float("nan")
+    ranks = rankdata(scores)
+    return float((ranks[labels == 1].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def threshold_at_specificity(scores: Any, labels: Any, specificity: float = 0.9) -> float:
+    """Return the smallest score above which "yes" leaves at least this share of the negatives right.
+
+    Ask it of *validation* patients and apply it to others with :func:`detection_at`: a threshold that was chosen on the
+    patients it is judged by looks better than it is.
+
+    Parameters
+    ----------
+    scores, labels : array, shape (n,)
+    specificity : float
+        In (0, 1].
+
+    Returns
+    -------
+    float
+        An observed score of a negative; NaN without negatives.
+
+    Raises
+    ------
+    ParameterError
+        The specificity is out of range.
+    """
+    if not 0 < specificity <= 1:
+        raise ParameterError(f"specificity={specificity}: give a number in (0, 1].")
+    scores, labels = observed_pair(scores, labels)
+    negative = np.sort(scores[labels == 0])
+    if negative.size == 0:
+        return float("nan")
+    needed = int(np.ceil(specificity * negative.size - 1e-9))  # 0.9 * 10 is not 9 in floating point
+    return float(negative[max(needed, 1) - 1])
+
+
+class Detection(NamedTuple):
+    """What a fixed threshold does: shares of the positives found and of the negatives left alone (NaN without any)."""
+
+    sensitivity: float
+    specificity: float
+
+
+def detection_at(scores: Any, labels: Any, threshold: float) -> Detection:
+    """Return sensitivity and specificity of "yes where the score is above the threshold"."""
+    scores, labels = observed_pair(scores, labels)
+    if np.isnan(threshold):
+        return Detection(float("nan"), float("nan"))
+    said = scores > threshold
+    found = [said[labels == 1], ~said[labels == 0]]
+    return Detection(*(float(part.mean()) if part.size else float("nan") for part in found))
+
+
+def predictive_values(sensitivity: float, specificity: float, prevalence: float) -> tuple[float, float]:
+    """Return positive and negative predictive value where ``prevalence`` of the people have the condition (Bayes).
+
+    Raises
+    ------
+    ParameterError
+        A share is not in [0, 1].
+    """
+    shares = {"sensitivity": sensitivity, "specificity": specificity, "prevalence": prevalence}
+    for name, share in shares.items():
+        if not (0 <= share <= 1 or np.isnan(share)):
+            raise ParameterError(f"{name}={share}: give a share between 0 and 1.")
+    found, alarmed = sensitivity * prevalence, (1 - specificity) * (1 - prevalence)
+    passed, lost = specificity * (1 - prevalence), (1 - sensitivity) * prevalence
+    positive = found / (found + alarmed) if found + alarmed > 0 else float("nan")
+    return positive, passed / (passed + lost) if passed + lost > 0 else float("nan")

@@ -1,0 +1,115 @@
+"""From two eyes to one patient: any eye, the worse eye, both eyes; joint probabilities; eyes that differ."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from cevit_lib.errors import LabelError, ParameterError, ShapeError
+from cevit_lib.metrics.arrays import as_array, two_eyes
+
+LEVELS = ("any", "worse", "both")
+"""Questions about a patient. "Worse" has the label of "any", but its score is the larger one of the two margins."""
+
+
+def check_cells(cells: Any) -> np.ndarray:
+    """Return joint probabilities ``(n, 2, 2)``, indexed ``[left, right]``, after a check.
+
+    Raises
+    ------
+    ShapeError, LabelError
+        Another shape, or rows that are no distributions; ``class_probabilities(..., formula="printed")`` gives such.
+    """
+    cells = as_array(cells)
+    if cells.ndim != 3 or cells.shape[1:] != (2, 2):
+        raise ShapeError(f"cells have shape {cells.shape}; expected (n, 2, 2), indexed [left, right].")
+    wrong = (cells < -1e-9).any((1, 2)) | ~(np.abs(cells.sum((1, 2)) - 1) < 1e-6)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise LabelError(f"row {row}: the four cells {cells[row].ravel().round(4).tolist()} are no distribution.")
+    return cells
+
+
+def independent_cells(probabilities: Any) -> np.ndarray:
+    """Return the cells ``(n, 2, 2)`` of two eyes taken for independent, from their margins ``(n, 2)``."""
+    p = two_eyes(probabilities, "probabilities")
+    return np.stack([1 - p[:, 0], p[:, 0]], 1)[:, :, None] * np.stack([1 - p[:, 1], p[:, 1]], 1)[:, None, :]
+
+
+def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
+    """Return one label a patient ``(n,)`` from those of both eyes ``(n, 2)``.
+
+    A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye makes "any" certain.
+    """
+    labels = two_eyes(labels, "labels")
+    if level not in LEVELS:
+        raise ParameterError(f"level={level!r}: give one of {', '.join(LEVELS)}.")
+    decisive = 0.0 if level == "both" else 1.0
+    whole = np.isfinite(labels).all(1)
+    return np.where((labels == decisive).any(1), decisive, np.where(whole, 1 - decisive, np.nan))
+
+
+def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
+    """Return the probability of each patient's answer ``(n,)`` from the cells ``(n, 2, 2)``.
+
+    "any" is ``1 - P(neither)`` and "both" ``P(both)``; "worse" is the larger margin, which is what remains to someone
+    who knows the margins only. It is a score and, unless the eyes agree always, too small as a probability of "any".
+    """
+    cells = check_cells(cells)
+    if level not in LEVELS:
+        raise ParameterError(f"level={level!r}: give one of {', '.join(LEVELS)}.")
+    if level == "any":
+        return 1 - cells[:, 0, 0]
+    return cells[:, 1, 1] if level == "both" else np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
+
+
+def worse_eye(values: Any, worse: Literal["larger", "smaller"] = "larger") -> np.ndarray:
+    """Return the worse of two eyes' values ``(n, 2)``; NaN unless both are there (the missing one may be worse)."""
+    values = two_eyes(values, "values")
+    if worse not in ("larger", "smaller"):
+        raise ParameterError(f"worse={worse!r}: give 'larger' or 'smaller'.")
+    return values.max(1) if worse == "larger" else values.min(1)  # NaN goes through both
+
+
+def asymmetric(values: Any, limit: float = 0.0) -> np.ndarray:
+    """Return ``(n,)`` booleans: both eyes are observed and differ by more than ``limit``.
+
+    The group is chosen by what is to be predicted, so its errors are larger than those of any group that could be named
+    beforehand: use it to compare models, not to quote an error.
+    """
+    values = two_eyes(values, "values")
+    return np.abs(values[:, 0] - values[:, 1]) > limit * (1 + 1e-12)  # False where one is NaN
+
+
+def joint_log_score(cells: Any, labels: Any) -> float:
+    """Return the mean of ``-log P(observed pair of labels)`` over patients with both; lower is better."""
+    cells, left, right = _whole(cells, labels)
+    with np.errstate(divide="ignore"):
+        return float(-np.log(cells[np.arange(len(left)), left, right]).mean()) if len(left) else float("nan")
+
+
+def joint_brier_score(cells: Any, labels: Any) -> float:
+    """Return the mean over patients of the squared distance between the four cells and what happened; in [0, 2]."""
+    cells, left, right = _whole(cells, labels)
+    happened = np.zeros_like(cells)
+    happened[np.arange(len(left)), left, right] = 1
+    return float(np.square(cells - happened).sum((1, 2)).mean()) if len(left) else float("nan")
+
+
+def rightly_ordered(scores: Any, labels: Any) -> float:
+    """Return, of the patients with exactly one positive eye, the share whose positive eye has the larger score.
+
+    Ties count half: by chance it is 0.5. NaN where all patients' eyes agree.
+    """
+    scores, labels = two_eyes(scores, "scores"), two_eyes(labels, "labels")
+    differ = asymmetric(labels)
+    lead = ((scores[:, 0] - scores[:, 1]) * (labels[:, 0] - labels[:, 1]))[differ]
+    return float(((np.sign(lead) + 1) / 2).mean()) if differ.any() else float("nan")
+
+
+def _whole(cells: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return cells, left and right labels of the patients with both."""
+    cells, labels = check_cells(cells), two_eyes(labels, "labels")
+    if len(cells) != len(labels):
+        raise ShapeError(f"{len(cells)} rows of cells and {len(labels)} of labels do not agree.")
+    whole = np.isfinite(labels).all(1)
+    return cells[whole], *labels[whole].astype(int).T

@@ -1,0 +1,345 @@
+"""Metrics for two eyes and for patients: identities, small cases by hand, and intervals by simulation."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
+from cevit_lib.metrics import (
+    area_under_curve,
+    asymmetric,
+    bland_altman,
+    brier_score,
+    calibration,
+    calibration_curve,
+    check_cells,
+    detection_at,
+    evaluate_pairs,
+    independent_cells,
+    joint_brier_score,
+    joint_log_score,
+    mean_absolute_error,
+    patient_bootstrap,
+    patient_labels,
+    patient_scores,
+    predictive_values,
+    r_squared,
+    rightly_ordered,
+    share_within,
+    threshold_at_specificity,
+    thresholds_at_specificity,
+    worse_eye,
+)
+
+NAN = np.nan
+NAMES = ("AL_OS", "AL_OD", "HM_OS", "HM_OD")
+
+
+def least_squares(rng, n=60):
+    """Responses, and the predictions of a regression fitted to the same patients."""
+    x = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    y = x @ [23.5, 0.7, -0.3] + rng.normal(size=n)
+    return x @ np.linalg.lstsq(x, y, rcond=None)[0], y
+
+
+# --- lengths
+
+
+def test_r_squared_of_a_regression_is_the_squared_correlation_and_of_the_mean_zero():
+    predicted, y = least_squares(np.random.default_rng(1))
+    assert r_squared(predicted, y) == pytest.approx(np.corrcoef(predicted, y)[0, 1] ** 2, abs=1e-12)
+    assert r_squared(np.full(60, y.mean()), y) == pytest.approx(0, abs=1e-12)
+    assert r_squared(np.full(60, y.mean() + y.std()), y) == pytest.approx(-1)  # SSE = n var + n shift^2
+    assert np.isnan(r_squared([1.0, 2.0], [3.0, 3.0]))
+
+
+def test_shares_within_limits_by_hand():
+    predicted, observed = np.array([23.1, 24.0, 25.0, 22.0]), np.array([22.6, 24.4, 23.0, NAN])
+    assert share_within(predicted, observed, 0.5) == pytest.approx(2 / 3)  # 23.1 - 22.6 is 0.5 but for rounding
+    assert share_within(predicted, observed, 2.0) == 1.0
+    assert np.isnan(share_within(predicted[3:], observed[3:], 1.0))
+
+
+def test_slopes_of_the_difference_are_what_algebra_says():
+    """On the mean (var p - var y) / (2 var m); on the measured value of a least-squares fit -(1 - R^2)."""
+    predicted, y = least_squares(np.random.default_rng(2))
+    found = bland_altman(predicted, y)
+    assert found.slope == pytest.approx((predicted.var() - y.var()) / (2 * ((predicted + y) / 2).var()))
+    assert found.slope_on_observed == pytest.approx(-(1 - r_squared(predicted, y)))
+    assert found.bias == pytest.approx(0, abs=1e-12)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * (predicted - y).std(ddof=1))
+    swapped = bland_altman(y + 0.3, predicted)
+    assert (swapped.bias, swapped.slope) == pytest.approx((0.3, -found.slope))
+    assert np.isnan(bland_altman([1.0, 2.0, 3.0], [1.0, 2.0, NAN])).all()
+
+
+# --- thresholds
+
+
+@pytest.mark.parametrize("specificity", [0.5, 0.8, 0.9, 1.0])
+def test_the_threshold_is_the_lowest_that_keeps_the_specificity(specificity):
+    rng = np.random.default_rng(3)
+    scores, labels = rng.integers(0, 12, 80) / 12, (rng.random(80) < 0.4).astype(float)
+    threshold = threshold_at_specificity(scores, labels, specificity)
+    assert detection_at(scores, labels, threshold).specificity >= specificity - 1e-12
+    lower = [detection_at(scores, labels, s).specificity for s in np.unique(scores) if s < threshold]
+    assert max(lower, default=0.0) < specificity
+
+
+def test_sensitivity_and_specificity_by_hand_and_without_a_class():
+    scores, labels = [0.1, 0.4, 0.4, 0.9, 0.7], [0, 0, 1, 1, NAN]
+    assert detection_at(scores, labels, 0.4) == (0.5, 1.0)  # a score at the threshold is a no
+    assert threshold_at_specificity(scores, labels, 0.5) == 0.1
+    assert np.isnan(threshold_at_specificity([0.5], [1.0]))
+    assert np.isnan(detection_at([0.5], [1.0], 0.2).specificity) and detection_at([0.5], [1.0], 0.2).sensitivity == 1
+    assert np.isnan(detection_at([0.5], [1.0], NAN)).all()
+    with pytest.raises(ParameterError, match=r"give a number in \(0, 1\]"):
+        threshold_at_specificity(scores, labels, 90)
+
+
+def test_predictive_values_count_people():
+    """1,000 people, 100 ill, 80 found; 90 of the 900 others alarmed."""
+    assert predictive_values(0.8, 0.9, 0.1) == pytest.approx((80 / 170, 810 / 830))
+    assert np.isnan(predictive_values(0.0, 1.0, 0.1)[0])
+    with pytest.raises(ParameterError, match="prevalence=10"):
+        predictive_values(0.8, 0.9, 10)
+
+
+# --- calibration
+
+
+def fitted_probabilities(rng, n=200):
+    """Labels and the logits of a logistic regression fitted to them by a general optimiser."""
+    x = rng.normal(size=n)
+    labels = (rng.random(n) < expit(-0.5 + 1.2 * x)).astype(float)
+    loss = lambda b: np.logaddexp(0, b[0] + b[1] * x).sum() - (labels * (b[0] + b[1] * x)).sum()  # noqa: E731
+    a, b = minimize(loss, [0.0, 0.0], method="BFGS", options={"gtol": 1e-9}).x
+    return a + b * x, labels
+
+
+def test_a_fitted_model_is_calibrated_on_its_own_data_and_distortions_are_read_off():
+    score, labels = fitted_probabilities(np.random.default_rng(4))
+    right = calibration(expit(score), labels)
+    assert (right.intercept, right.slope) == pytest.approx((0, 1), abs=1e-5) and right.reason is None
+    assert calibration(expit(score - 0.7), labels).intercept == pytest.approx(0.7, abs=1e-5)
+    assert calibration(expit(2.5 * score), labels).slope == pytest.approx(1 / 2.5, abs=1e-5)
+    assert right.brier == pytest.approx(np.mean((expit(score) - labels) ** 2))
+
+
+def test_two_groups_have_their_slope_in_closed_form():
+    probability = np.repeat([0.2, 0.6], [10, 8])
+    labels = np.r_[np.ones(3), np.zeros(7), np.ones(4), np.zeros(4)]
+    slope = (logit(4 / 8) - logit(3 / 10)) / (logit(0.6) - logit(0.2))
+    assert calibration(probability, labels).slope == pytest.approx(slope, abs=1e-8)
+
+
+@pytest.mark.parametrize("labels, reason", [
+    ([0, 0, 1, 1], "separate"), ([0, 0, 0, 0], "4 zeros, 0 ones"), ([NAN] * 4, "no patient"),
+])  # fmt: skip
+def test_a_slope_that_does_not_exist_has_its_reason(labels, reason):
+    found = calibration([0.1, 0.2, 0.8, 0.9], labels)
+    assert np.isnan(found.slope) and reason in found.reason
+    assert np.isfinite(found.brier) == np.isfinite(labels).any()
+
+
+def test_probabilities_at_the_edge_give_numbers_and_logits_are_refused():
+    found = calibration([0.0, 1.0, 1.0, 0.0, 0.5], [0, 1, 0, 1, 1])
+    assert np.isfinite([found.intercept, found.slope]).all()
+    with pytest.raises(LabelError, match="sigmoid"):
+        brier_score([2.3], [1])
+
+
+def test_the_curve_has_equal_groups_and_wilson_intervals():
+    rng = np.random.default_rng(5)
+    probability = rng.random(103)
+    labels = (rng.random(103) < probability).astype(float)
+    labels[0] = NAN
+    curve = calibration_curve(probability, labels, bins=4)
+    assert curve.count.tolist() == [26, 26, 25, 25] and (np.diff(curve.predicted) > 0).all()
+    assert (curve.observed * curve.count).sum() == pytest.approx(np.nansum(labels))
+    n, z = curve.count, 1.959964
+    centre = (curve.observed + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(curve.observed * (1 - curve.observed) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    assert curve.low == pytest.approx(centre - half, abs=1e-6) and curve.high == pytest.approx(centre + half, abs=1e-6)
+
+
+# --- patients
+
+
+def test_labels_of_a_patient_for_every_pattern_of_eyes():
+    def expected(eyes, rule):
+        """Fill what is missing in both ways: the answer is known if it is the same."""
+        filled = product(*[(0, 1) if np.isnan(eye) else (eye,) for eye in eyes])
+        answers = {float(rule(case)) for case in filled}
+        return answers.pop() if len(answers) == 1 else NAN
+
+    patterns = list(product((0.0, 1.0, NAN), repeat=2))
+    for level, rule in (("any", any), ("worse", max), ("both", all)):
+        np.testing.assert_equal(patient_labels(patterns, level), [expected(eyes, rule) for eyes in patterns])
+
+
+def test_joint_probabilities_obey_the_rules_of_sets():
+    rng = np.random.default_rng(6)
+    cells = rng.dirichlet(np.ones(4), 50).reshape(50, 2, 2)
+    left, right = cells[:, 1].sum(1), cells[:, :, 1].sum(1)
+    some, both, worse = (patient_scores(cells, level) for level in ("any", "both", "worse"))
+    assert some + both == pytest.approx(left + right)
+    assert (both <= worse).all() and (worse <= some).all()  # intersection, each eye, union
+    apart = independent_cells(np.column_stack([left, right]))
+    assert patient_scores(apart, "both") == pytest.approx(left * right)
+    assert patient_scores(apart, "any") == pytest.approx(1 - (1 - left) * (1 - right))
+
+
+def test_joint_scores_by_hand_and_as_sums_of_the_margins():
+    cells = np.array([[[0.4, 0.1], [0.2, 0.3]]] * 3)
+    labels = [[0, 0], [1, 0], [1, NAN]]  # the third patient lacks an eye
+    assert joint_log_score(cells, labels) == pytest.approx(-(np.log(0.4) + np.log(0.2)) / 2)
+    first = 0.6**2 + 0.1**2 + 0.2**2 + 0.3**2
+    second = 0.4**2 + 0.1**2 + 0.8**2 + 0.3**2
+    assert joint_brier_score(cells, labels) == pytest.approx((first + second) / 2)
+    p, eyes = np.array([[0.3, 0.8]]), np.array([[1.0, 0.0]])
+    assert joint_log_score(independent_cells(p), eyes) == pytest.approx(-np.log(0.3) - np.log(0.2))
+    with pytest.raises(LabelError, match="no distribution"):
+        check_cells(cells * 1.1)
+
+
+def test_eyes_that_differ():
+    length = np.array([[23.0, 24.5], [23.0, 23.5], [NAN, 30.0], [26.0, 24.0]])
+    assert asymmetric(length, 1.0).tolist() == [True, False, False, True]
+    np.testing.assert_equal(worse_eye(length), [24.5, 23.5, NAN, 26.0])
+    np.testing.assert_equal(worse_eye(length, "smaller"), [23.0, 23.0, NAN, 24.0])
+    labels = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, NAN]])
+    scores = np.array([[2.0, 1], [3, 1], [0, 0], [0, 9], [9, 0]])  # right, wrong, tie
+    assert rightly_ordered(scores, labels) == 0.5
+    assert np.isnan(rightly_ordered(scores[3:], labels[3:]))
+
+
+# --- intervals
+
+
+def test_the_bootstrap_error_of_a_mean_is_its_formula_over_patients():
+    rng = np.random.default_rng(7)
+    patients = np.repeat([f"{k:03}" for k in range(40)], 2)
+    errors = np.repeat(rng.normal(size=40), 2) + 0.3 * rng.normal(size=80)
+    found = patient_bootstrap(lambda rows: errors[rows].mean(), patients, np.random.default_rng(8), replications=4000)
+    formula = errors.reshape(40, 2).mean(1).std() / np.sqrt(40)  # resampling divides by n, not n - 1
+    assert found.standard_error == pytest.approx(formula, rel=4 / np.sqrt(2 * 4000))
+    assert found.value == errors.mean() and found.undefined == 0
+    shuffled = rng.permutation(80)  # rows of a patient need not stand together
+    again = patient_bootstrap(lambda rows: errors[shuffled][rows].mean(), patients[shuffled], np.random.default_rng(8))
+    same = patient_bootstrap(lambda rows: errors[rows].mean(), patients, np.random.default_rng(8))
+    assert again == pytest.approx(same)
+
+
+def test_resampled_patients_cover_and_resampled_eyes_do_not():
+    """Eyes that err alike (correlation 0.9): 95 % by patients, about 83 % by eyes (the root of 1.9 too short)."""
+    rng, simulations, n = np.random.default_rng(9), 300, 50
+    hits = np.zeros(2)
+    for _ in range(simulations):
+        shared = rng.normal(size=(n, 1))
+        errors = (np.sqrt(0.9) * shared + np.sqrt(0.1) * rng.normal(size=(n, 2))).ravel()
+        statistic = lambda rows, e=errors: e[rows].mean()  # noqa: E731
+        for k, unit in enumerate((np.repeat(np.arange(n), 2), 2 * n)):
+            low, high = patient_bootstrap(statistic, unit, rng, replications=200)[1:3]
+            hits[k] += low <= 0 <= high
+    by_patient, by_eye = hits / simulations
+    assert 0.93 - 4 * np.sqrt(0.93 * 0.07 / simulations) < by_patient < 0.98
+    assert by_eye < 0.90
+
+
+def test_undefined_resamples_are_counted_and_too_many_give_no_interval():
+    scores, one = np.linspace(0, 1, 30), np.r_[np.zeros(29), 1]
+    lost = patient_bootstrap(lambda rows: area_under_curve(scores[rows], one[rows]), 30, np.random.default_rng(10))
+    assert lost.value == 1 and np.isnan(lost.low)
+    expected = 1000 * (29 / 30) ** 30  # no positive is drawn
+    assert lost.undefined == pytest.approx(expected, abs=4 * np.sqrt(expected))
+    five = (np.arange(30) % 6 == 0).astype(float)
+    kept = patient_bootstrap(lambda rows: area_under_curve(scores[rows], five[rows]), 30, np.random.default_rng(11))
+    assert 0 <= kept.low < kept.value < kept.high <= 1 and 0 < kept.undefined < 30
+
+
+def test_all_metrics_share_the_resamples_and_bad_arguments_are_named():
+    y = np.random.default_rng(12).normal(size=(40, 4))
+    y[:, 2:] = y[:, 2:] > 0
+    outputs = np.random.default_rng(13).normal(size=(40, 4))
+    found = patient_bootstrap(lambda rows: evaluate_pairs(outputs[rows], y[rows], NAMES, 2), 40,
+                              np.random.default_rng(14), replications=50)  # fmt: skip
+    assert found["MAE AL_OS"].low < found["MAE AL_OS"].value < found["MAE AL_OS"].high
+    alone = patient_bootstrap(lambda rows: mean_absolute_error(outputs[rows, 0], y[rows, 0]), 40,
+                              np.random.default_rng(14), replications=50)  # fmt: skip
+    assert alone == found["MAE AL_OS"]
+    with pytest.raises(DataError, match="1 patients"):
+        patient_bootstrap(lambda rows: 0.0, ["a", "a"], np.random.default_rng(0))
+    with pytest.raises(ParameterError):
+        patient_bootstrap(lambda rows: 0.0, 10, np.random.default_rng(0), level=95)
+
+
+# --- the table
+
+
+def made_up(n=80, seed=15):
+    rng = np.random.default_rng(seed)
+    y = np.column_stack([24 + rng.normal(size=(n, 2)), rng.random((n, 2)) < 0.4]).astype(float)
+    outputs = np.column_stack([y[:, :2] + rng.normal(size=(n, 2)), 2 * y[:, 2:] - 1 + rng.normal(size=(n, 2))])
+    return outputs, y
+
+
+def test_every_number_of_the_table_is_that_of_its_function():
+    outputs, y = made_up()
+    y[0, 0] = y[1, 3] = NAN
+    thresholds = thresholds_at_specificity(*made_up(seed=16), NAMES, 2, 0.8)
+    table = evaluate_pairs(outputs, y, NAMES, 2, limits={"AL": (0.5, 1.0)}, thresholds=thresholds,
+                           asymmetry={"AL": 0.8})  # fmt: skip
+    values, p = table.values, expit(outputs[:, 2:])
+    assert not table.reasons and np.isfinite(list(values.values())).all()
+    apart = outputs[:, 0] - outputs[:, 1] - y[:, 0] + y[:, 1]
+    assert values["MAE AL difference"] == pytest.approx(np.nanmean(abs(apart)))
+    assert values["MAE AL eyes"] == pytest.approx(np.nanmean(abs(outputs[:, :2] - y[:, :2])))
+    assert values["within 1 AL_OD"] == share_within(outputs[:, 1], y[:, 1], 1.0)
+    differ = np.nan_to_num(abs(y[:, 0] - y[:, 1])) > 0.8
+    assert values["patients AL asymmetric"] == differ.sum() > 5
+    assert values["MAE AL difference asymmetric"] == pytest.approx(abs(apart)[differ].mean())
+    some = 1 - (1 - p).prod(1)
+    label = patient_labels(y[:, 2:], "any")
+    assert values["AUC HM any"] == area_under_curve(some, label)
+    assert values["sensitivity HM any"] == detection_at(some, label, thresholds["HM any"]).sensitivity
+    assert values["Brier HM both"] == brier_score(p.prod(1), patient_labels(y[:, 2:], "both"))
+    assert values["AUC HM worse"] == area_under_curve(p.max(1), label)
+    cells = independent_cells(p)
+    assert evaluate_pairs(outputs, y, NAMES, 2, cells=cells).values["joint log score HM"] == pytest.approx(
+        values["joint log score HM"])  # fmt: skip
+
+
+def test_a_fold_with_one_class_keeps_all_keys_and_says_why():
+    outputs, y = made_up(20)
+    whole = evaluate_pairs(outputs, y, NAMES, 2, asymmetry={"AL": 0.5})
+    y[:, 2:] = 0
+    y[:, 0] = NAN
+    poor = evaluate_pairs(outputs, y, NAMES, 2, asymmetry={"AL": 0.5})
+    assert poor.values.keys() == whole.values.keys()
+    assert poor.reasons["AUC HM both"] == "one class only: 20 zeros, 0 ones"
+    assert poor.reasons["MAE AL_OS"] == "no patient has it observed"
+    assert poor.reasons["MAE AL difference"] == "no patient has both eyes observed"
+    assert "differ by more than 0.5" in poor.reasons["MAE AL asymmetric"]
+    assert set(poor.reasons) == {key for key, value in poor.values.items() if np.isnan(value)}
+    nothing = thresholds_at_specificity(outputs, np.ones((20, 4)), NAMES, 2)
+    blind = evaluate_pairs(outputs, y, NAMES, 2, thresholds=nothing)
+    assert blind.reasons["sensitivity HM_OS"] == "the validation patients have no negative"
+
+
+def test_names_and_shapes_of_the_table_are_checked():
+    outputs, y = made_up(10)
+    unpaired = evaluate_pairs(outputs, y, ("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2).values
+    assert "MAE y1_OS/y2_OD eyes" in unpaired and "AUC y3_OS/y4_OD any" in unpaired
+    with pytest.raises(ParameterError, match="no continuous measure 'HM'; there are: AL"):
+        evaluate_pairs(outputs, y, NAMES, 2, limits={"HM": (1.0,)})
+    with pytest.raises(ShapeError, match="even numbers"):
+        evaluate_pairs(outputs[:, :3], y[:, :3], NAMES[:3], 2)
+    with pytest.raises(ShapeError):
+        evaluate_pairs(outputs, y[:5], NAMES, 2)
+    with pytest.raises(ShapeError, match=r"\(n, 2, 2\)"):
+        evaluate_pairs(outputs, y, NAMES, 2, cells=np.ones((10, 4)) / 4)
+    assert "MAE AL eyes" in evaluate_pairs(outputs[:, :2], y[:, :2], NAMES[:2], 2).values
