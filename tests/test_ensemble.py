@@ -57,6 +57,15 @@ def test_members_are_the_single_fits(study):
     assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())  # the twin alone
 
 
+def test_one_member_can_be_taken_from_another_ensemble():
+    one, other = (Ensemble([network(k), network(k + 1)]) for k in (0, 2))
+    kept = one.state(0)
+    one.take(other, 1)
+    for name, value in one.state(1).items():
+        assert torch.equal(value, other.state(1)[name]) and torch.equal(one.state(0)[name], kept[name])
+    assert all(value.requires_grad for value in one.parameters.values())
+
+
 def test_state_loads_into_a_network_of_its_kind(study):
     data, members = study
     ensemble = Ensemble([network(4), network(5)])

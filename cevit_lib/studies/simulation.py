@@ -36,9 +36,10 @@ from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, e
 from cevit_lib.training.loop import autocast
 
 SHRINK_TO = 0.05
-WORTH_COMPILING = 20  # fits side by side; fewer are done before a compiler is
+WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
 ESTIMATES = ("true", "held-out", "in-sample", "fmcem")
 """Copula parameters by where they come from: the truth, exact likelihood on held-out or training outputs, fMCEM."""
+
 
 @dataclass(frozen=True)
 class Patients:
@@ -50,8 +51,14 @@ class Patients:
 
 
 def run_study(
-    study: str, scale: str = "paper", *, device: str | None = None, at_once: int = 50, folder: Any = None,
-    report: Callable = print, only: Iterable[int] | None = None,
+    study: str,
+    scale: str = "paper",
+    *,
+    device: str | None = None,
+    at_once: int = 25,
+    folder: Any = None,
+    report: Callable = print,
+    only: Iterable[int] | None = None,
 ) -> list[dict]:
     """Fit what has no record yet, fits of one shape at once, and return the records of the whole study.
 
@@ -63,7 +70,8 @@ def run_study(
     device : str, optional
         ``cuda``, ``cpu``; default the accelerator that is there.
     at_once : int
-        Most fits trained side by side; 50 of the paper's need about 30 GiB of accelerator memory.
+        Most fits trained side by side: 25 of the paper's fill an H100 and need 13 GiB of its memory. What is cut off
+        loses at most so many.
     folder : path, optional
         Where records go (default: ``results``).
     report : callable
@@ -191,17 +199,15 @@ class _Clock:
 
 def _assemble(fits, device):
     """Return data sets, rows and ``Members`` of the fits; the images of a data set are there once."""
-    unique = {(c["dataset"], c["strength"]): None for c, _ in fits}
-    start, tensors, offset = {}, [], 0
-    for c, seed in fits:
-        key = (c["dataset"], c["strength"])
-        if unique[key] is None:
-            unique[key] = draw(c, seed)
-            start[key], offset = offset, offset + len(unique[key])
-            tensors.append(unique[key])
+    wanted = {(c["dataset"], c["strength"]): (c, seed) for c, seed in fits}
+    drawn = Parallel(n_jobs=min(os.cpu_count() or 1, len(wanted)), prefer="threads")(
+        delayed(draw)(c, seed) for c, seed in wanted.values()
+    )
+    unique = dict(zip(wanted, drawn, strict=True))
+    start = dict(zip(wanted, np.cumsum([0, *map(len, drawn)]), strict=False))
     half = torch.bfloat16 if device.type == "cuda" else torch.float32  # the network reads bf16 there in any case
-    images = torch.cat([d.images.to(half) for d in tensors]).to(device)
-    y = torch.cat([d.y for d in tensors]).to(device)
+    images = torch.cat([d.images.to(half) for d in drawn]).to(device)
+    y = torch.cat([d.y for d in drawn]).to(device)
     data, patients, scales = [], [], []
     for c, seed in fits:
         key = (c["dataset"], c["strength"])
@@ -228,13 +234,20 @@ _PROGRAMS: dict[str, Callable] = {}  # one for each architecture, so that nothin
 
 def _ensemble(fits, device: torch.device) -> Ensemble:
     """Return fresh networks for the fits; only what was compiled is shared with earlier ones."""
-    if device.type != "cuda" or len(fits) < WORTH_COMPILING:
-        return Ensemble(_networks(fits), device)
     first = fits[0][0]
+    if device.type != "cuda" or _steps(first) * max(len(fits), 10) < WORTH_COMPILING:
+        return Ensemble(_networks(fits), device)
     key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
     found = Ensemble(_networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
     _PROGRAMS[key] = found.program
     return found
+
+
+def _steps(configuration: dict) -> int:
+    """Steps of a warm-up and its arms, nearly; a step that is not compiled costs as much for one fit as for ten."""
+    further, scratch = len(configuration["arms"]), len(configuration["from_scratch"])
+    epochs = configuration["warm_up"]["epochs"] * (1 + scratch) + configuration["further"]["epochs"] * further
+    return int(epochs * configuration["n"] / configuration["warm_up"]["batch_size"])
 
 
 def _networks(fits) -> list[BiChannelViT]:
@@ -254,7 +267,9 @@ def _train(ensemble, members, parameters, recipe, orders, stage, tracker):
     else:
         inside = [s.parameters_inside(p) for s, p in zip(members.standardisation, parameters, strict=True)]
         loss = EnsembleCopulaLoss(inside, ensemble.device)
-    return train_ensemble(ensemble, members, loss, recipe, orders, stage=stage, after_epoch=tracker)
+    trace = train_ensemble(ensemble, members, loss, recipe, orders, stage=stage, after_epoch=tracker)
+    tracker.test(ensemble)
+    return trace
 
 
 def _parameters(arm: str, estimates: dict[str, list[CopulaParameters]]) -> list[CopulaParameters] | None:
@@ -304,27 +319,34 @@ def _fitted(name: str, outputs: torch.Tensor, y: torch.Tensor) -> dict:
 
 
 class _Tracker:
-    """Follow an arm: held-out loss after every epoch, test outputs of the last and of the best epoch."""
+    """Follow an arm: held-out loss after every epoch, weights of each member's best epoch."""
 
     def __init__(self, members, patients, data, parameters, chunk) -> None:
         self.members, self.data, self.parameters, self.chunk = members, data, parameters, chunk
         self.rows = {part: _rows(patients, part) for part in ("held_out", "test")}
         at = {part: torch.as_tensor(rows, device=members.y.device) for part, rows in self.rows.items()}
         self.y = {part: members.y[rows].cpu() for part, rows in at.items()}
-        self.best: list[float] = [float("inf")] * len(patients)
+        self.best = [float("inf")] * len(patients)
         self.best_epoch = [0] * len(patients)
-        self.best_outputs: list[Any] = [None] * len(patients)
-        self.last: Any = None
+        self.best_weights: Ensemble | None = None
+        self.outputs: dict[str, torch.Tensor] = {}
 
     def __call__(self, epoch: int, ensemble: Ensemble) -> list[dict]:
-        both = np.concatenate([self.rows["held_out"], self.rows["test"]], axis=1)
-        outputs = ensemble.outputs(self.members, both, self.chunk)
-        held, self.last = outputs[:, : self.rows["held_out"].shape[1]], outputs[:, self.rows["held_out"].shape[1] :]
+        if self.best_weights is None:
+            self.best_weights = ensemble.copy()
+        held = ensemble.outputs(self.members, self.rows["held_out"], self.chunk)
         losses = [self._loss(k, held[k]) for k in range(len(held))]
         for k, value in enumerate(losses):
             if value < self.best[k]:
-                self.best[k], self.best_epoch[k], self.best_outputs[k] = value, epoch + 1, self.last[k].clone()
+                self.best[k], self.best_epoch[k] = value, epoch + 1
+                self.best_weights.take(ensemble, k)
         return [{"validation_loss": value} for value in losses]
+
+    def test(self, ensemble: Ensemble) -> None:
+        """Predict the test patients by the last and by the best weights, which are then let go."""
+        for name, networks in (("last", ensemble), ("best", self.best_weights)):
+            self.outputs[name] = networks.outputs(self.members, self.rows["test"], self.chunk)
+        self.best_weights = None
 
     def _loss(self, k: int, outputs: torch.Tensor) -> float:
         """The arm's own loss in units of training, so that every arm chooses its epoch by what it minimises."""
@@ -334,7 +356,7 @@ class _Tracker:
         return float(empirical_loss(scale.apply(outputs)[None], scale.apply(self.y["held_out"][k])[None])[0])
 
     def result(self, k: int) -> dict[str, Any]:
-        return {"last": self.last[k], "best": self.best_outputs[k], "best_epoch": self.best_epoch[k],
+        return {"last": self.outputs["last"][k], "best": self.outputs["best"][k], "best_epoch": self.best_epoch[k],
                 "y": self.y["test"][k], "rows": self.rows["test"][k]}  # fmt: skip
 
 
@@ -390,7 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--study", choices=sorted(STUDIES), nargs="*", default=["simulation"])
     parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
     parser.add_argument("--device")
-    parser.add_argument("--at-once", type=int, default=50, help="most fits trained side by side")
+    parser.add_argument("--at-once", type=int, default=25, help="most fits trained side by side")
     parser.add_argument("--results", help="folder of the records")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the fits, counted from 0")
     options = parser.parse_args(arguments)

@@ -129,6 +129,12 @@ class Ensemble:
         }
         return twin
 
+    @torch.no_grad()
+    def take(self, other: "Ensemble", member: int) -> None:
+        """Copy one member's weights from another ensemble of the same networks."""
+        for name, value in self.parameters.items():
+            value[member] = other.parameters[name][member]
+
     def __call__(self, images: Tensor) -> Tensor:
         """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height, width)``."""
         return self.program(self.parameters, self.buffers, images)
