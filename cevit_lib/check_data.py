@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cevit_lib.datasets.cells import Problem
     from cevit_lib.datasets.table import Arranged
 
-IMAGES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp")
+IMAGES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".dcm")
 SHOWN = 200  # lines of one kind; more are counted
 TURNED = {2: "mirrored", 3: "turned", 4: "mirrored", 5: "mirrored and turned", 6: "turned", 7: "mirrored and turned",
           8: "turned"}  # fmt: skip
@@ -36,13 +36,16 @@ class Seen:
     Attributes
     ----------
     digest : str or None
-        SHA-256 of its bytes; ``None`` where it cannot be used.
+        SHA-256 of its bytes, of DICOM of its pixels; ``None`` where it cannot be used.
     errors, warnings : list of str
+    eye : str or None
+        The eye that the file's own header names.
     """
 
     digest: str | None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    eye: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,11 @@ def check(
     folds: int | None = None,
     seed: int = 0,
     workers: int = 2,
+    responses: bool = True,
 ) -> Report:
     """Look for everything wrong in a table, its photographs and how they belong together.
+
+    With ``responses=False`` the table may lack columns of responses, as that of patients who are to be predicted.
 
     Raises
     ------
@@ -122,7 +128,7 @@ def check(
     """
     from cevit_lib.datasets.table import arrange, blank_unseen, image_paths
 
-    arranged = arrange(table, layout)
+    arranged = arrange(table, layout, responses)
     problems = [*arranged.problems, *_similar_ids(arranged)]
     flow, y, keep = dict(arranged.flow), arranged.y.copy(), None
     if images is not None:
@@ -152,7 +158,7 @@ def inspect(path: Path) -> Seen:
     if not content:
         return Seen(None, ["is empty (zero bytes); fetch it again"])
     if content[128:132] == b"DICM":
-        return Seen(None, ["is DICOM, which is not read; export it as PNG or TIFF"])
+        return _inspect_dicom(path)
     try:
         with Image.open(io.BytesIO(content)) as picture:
             mode, sixteen = picture.mode, ";16" in f"{picture.mode} {picture.tile}"
@@ -174,6 +180,19 @@ def inspect(path: Path) -> Seen:
     if frames > 1:
         notes.append(f"has {frames} pages; the first one is used")
     return Seen(hashlib.sha256(content).hexdigest(), [], notes)
+
+
+def _inspect_dicom(path: Path) -> Seen:
+    from cevit_lib.datasets.dicom import read_dicom
+    from cevit_lib.errors import DataError
+
+    try:
+        found = read_dicom(path)
+    except DataError as error:
+        return Seen(None, [str(error).removeprefix(f"image {path} ")])
+    notes = [f"has {found.bits} bits a sample; it is scaled to 8"] if found.bits != 8 else []
+    notes += [f"has {found.frames} frames; the first one is used"] if found.frames > 1 else []
+    return Seen(hashlib.sha256(found.picture.tobytes()).hexdigest(), [], notes, found.eye)
 
 
 def eye_in_name(name: str) -> str | None:
@@ -209,6 +228,9 @@ def _check_files(arranged: Arranged, paths: tuple, folder: Path, workers: int) -
             if eye_in_name(path.name) not in (None, eye):
                 text = f"image {path.name} is in the place of {eye}, its name says {eye_in_name(path.name)}"
                 problems.append(Problem(text + "; look which is right", line, column, error=False))
+            if what.eye not in (None, eye):
+                text = f"image {path.name} is in the place of {eye}, its DICOM header says {what.eye}"
+                problems.append(Problem(text + "; correct the one that is wrong", line, column))
             if what.digest:
                 owners[what.digest].append((patient, eye, line, column, path.name))
         usable.append(tuple(good))

@@ -11,9 +11,10 @@ from cevit_lib.paths import project_root, results_folder
 
 CORE = ("numpy", "scipy", "torch", "pandas", "jsonschema", "pyyaml")
 EXTRAS = {
-    "vit": ("timm", "peft", "torchvision", "accelerate", "pillow", "scikit-learn"),
+    "vit": ("timm", "peft", "torchvision", "accelerate", "pillow", "openpyxl", "pooch", "scikit-learn"),
     "book": ("jupyter-book", "jupytext", "papermill", "ipykernel", "nbclient", "matplotlib"),
     "dev": ("pytest", "ruff", "mpmath"),
+    "dicom": ("pydicom",),
     "workflow": ("snakemake",),
 }
 DATA_SETS = ("grape", "papila")

@@ -68,6 +68,8 @@ def bayes_classifier(
     It has the best chance that all labels of an observation are right together; see ``marginal_classifier`` for each.
     Arguments as in ``class_probabilities``.
     """
+    if parameters.p1 == 0:
+        return outputs.new_zeros(len(outputs), 0, dtype=torch.long)
     best = class_probabilities(outputs, parameters, y, formula).flatten(1).argmax(1)
     places = torch.arange(parameters.p1 - 1, -1, -1, device=outputs.device)
     return (best[:, None] >> places) & 1

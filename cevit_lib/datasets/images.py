@@ -1,12 +1,15 @@
 """Image files read when they are needed: orientation honoured, a damaged file named, one eye mirrored on request."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from cevit_lib.datasets.dicom import is_dicom, read_dicom
 from cevit_lib.errors import DataError
 
 
@@ -19,7 +22,7 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     Parameters
     ----------
     path : Path
-        JPEG, PNG or any other file that Pillow reads.
+        JPEG, PNG, TIFF or any other file that Pillow reads, or DICOM (with pydicom, the extra ``dicom``).
     size : int
         Height and width of the result in pixels.
     mirror : bool
@@ -33,13 +36,19 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     Raises
     ------
     DataError
-        The file is absent, truncated, no image or of 32 bits a pixel; the message names it.
+        The file is absent, truncated, no image or of 32 bits a pixel; or it is DICOM and pydicom is not installed. The
+        message names it.
     """
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as file:
-            picture = _eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
+        if is_dicom(path):
+            picture = read_dicom(path).picture
+        else:
+            with Image.open(path) as file:
+                picture = _eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
+    except DataError:
+        raise
     except FileNotFoundError:
         raise DataError(f"image {path} does not exist; the table names it: restore the file or drop its row.") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -73,11 +82,14 @@ class ImageFiles:
         Height and width after reading, in pixels.
     mirrored : tuple of bool
         Which domains are flipped left to right.
+    workers : int
+        Threads that read at the same time; they change nothing but the time.
     """
 
     paths: tuple[tuple[Path | None, ...], ...]
     size: int
     mirrored: tuple[bool, ...]
+    workers: int = 1
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -89,17 +101,26 @@ class ImageFiles:
 
     def __getitem__(self, index: np.ndarray) -> torch.Tensor:
         """Return ``(k, domains, 3, size, size)`` bytes; an absent photograph is black."""
+        wanted = [pair for i in np.asarray(index) for pair in zip(self.paths[int(i)], self.mirrored, strict=True)]
+        if not wanted:
+            return torch.zeros(0, *self.shape[1:], dtype=torch.uint8)
+        if self.workers > 1:
+            with ThreadPoolExecutor(self.workers) as pool:
+                pictures = list(pool.map(self._read, wanted))  # in the order asked for, whoever is first
+        else:
+            pictures = list(map(self._read, wanted))
+        return torch.stack(pictures).view(-1, *self.shape[1:])
+
+    def _read(self, wanted: tuple[Path | None, bool]) -> torch.Tensor:
+        path, flip = wanted
         empty = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
-        rows = [
-            torch.stack(
-                [
-                    read_image(path, self.size, mirror=flip) if path is not None else empty
-                    for path, flip in zip(self.paths[int(i)], self.mirrored, strict=True)
-                ]
-            )
-            for i in np.asarray(index)
-        ]
-        return torch.stack(rows) if rows else torch.zeros(0, *self.shape[1:], dtype=torch.uint8)
+        return empty if path is None else read_image(path, self.size, mirror=flip)
+
+    @property
+    def seen(self) -> np.ndarray:
+        """``(n, domains)`` booleans: that eye has a photograph."""
+        flat = [path is not None for path in chain.from_iterable(self.paths)]
+        return np.array(flat, dtype=bool).reshape(len(self.paths), len(self.mirrored))
 
     def subset(self, index: np.ndarray) -> "ImageFiles":
         """Return the files of some patients only; nothing is read."""

@@ -57,6 +57,7 @@ def load_paired_table(
     layout: str | os.PathLike | dict[str, Any] | None = None,
     *,
     name: str | None = None,
+    responses: bool = True,
 ) -> PairedEyes:
     """Load paired eyes from a table of one row a patient or one row an eye.
 
@@ -76,6 +77,9 @@ def load_paired_table(
         columns are recognised; ``notes["layout"]`` says what was taken for what.
     name : str, optional
         Name of the data set; default is the table's.
+    responses : bool
+        ``False`` lets the table lack columns of responses and covariates, as that of patients who are to be predicted:
+        they are then not observed.
 
     Returns
     -------
@@ -89,7 +93,7 @@ def load_paired_table(
         Something in the table or the layout is wrong: the message names line and column, and how many more there are.
         ``cevit check-data`` lists them all.
     """
-    arranged = arrange(Path(table), layout)
+    arranged = arrange(Path(table), layout, responses)
     errors = [problem for problem in arranged.problems if problem.error]
     if errors:
         more = f" ({len(errors) - 1} more: cevit check-data lists all)" if len(errors) > 1 else ""
@@ -122,8 +126,10 @@ def load_paired_table(
     )  # fmt: skip
 
 
-def arrange(table: Path, layout: str | os.PathLike | dict[str, Any] | None = None) -> Arranged:
-    """Read a table and put it in order; wrong rows are collected, not raised.
+def arrange(
+    table: Path, layout: str | os.PathLike | dict[str, Any] | None = None, responses: bool = True
+) -> Arranged:
+    """Read a table and put it in order; wrong rows are collected, not raised. Arguments as in ``load_paired_table``.
 
     Raises
     ------
@@ -133,7 +139,7 @@ def arrange(table: Path, layout: str | os.PathLike | dict[str, Any] | None = Non
     declared = Layout(patient="") if layout is None else read_layout(layout)
     cells = read_cells(Path(table), declared.encoding, declared.separator, declared.sheet)
     layout = guess_layout(cells.header) if layout is None else declared
-    _require_columns(cells, layout)
+    _require_columns(cells, layout, responses)
     problems = list(cells.problems)
     rows = [row for row in cells.rows if all(row[1][k] == v for k, v in layout.where.items())]
     eyes = _by_patient(rows, layout, problems)
@@ -186,11 +192,11 @@ def blank_unseen(arranged: Arranged, paths: tuple, y: np.ndarray, flow: dict[str
     return seen.any(1)
 
 
-def _require_columns(cells: Cells, layout: Layout) -> None:
+def _require_columns(cells: Cells, layout: Layout, responses: bool) -> None:
     wanted = [layout.patient, layout.eye, *layout.where]
     for eye in EYES:
         texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
-        wanted += [layout.rule(text, eye).column for text in texts]
+        wanted += [layout.rule(text, eye).column for text in texts if responses]
         wanted.append(image_column(layout, eye))
     lacking = sorted({column for column in wanted if column and column not in cells.header})
     if lacking:
@@ -230,7 +236,7 @@ def _numeric_cells(rows: list[Row], layout: Layout) -> list[tuple[int, str, str]
     texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
     rules = {layout.rule(text, eye) for text in texts for eye in EYES}
     columns = sorted({rule.column for rule in rules if not rule.of_text})
-    return [(line, column, cells[column]) for line, cells in rows for column in columns]
+    return [(line, column, cells[column]) for line, cells in rows for column in columns if column in cells]
 
 
 class _Reader:
@@ -274,7 +280,7 @@ class _Reader:
     def cell(self, rule: Rule, row: Row) -> float:
         """Return a cell as a number, ``NaN`` where it is empty; a rule gives 0 or 1."""
         line, cells = row
-        text = cells[rule.column]
+        text = cells.get(rule.column, "")  # a column that need not be there, see `arrange`
         if text.casefold() in self.layout.missing:
             return float("nan")
         if rule.of_text:

@@ -15,6 +15,7 @@ from cevit_lib.encoder.backbone import base_hash, build_backbone, preprocessing_
 from cevit_lib.encoder.lora import add_lora, merge_lora
 from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
 
+PATIENT = "patient "  # before the kind of a response that belongs to no single eye
 VIT_B = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 
@@ -44,8 +45,9 @@ class BiChannelViT(nn.Module):
         See :class:`~cevit_lib.encoder.ResidualAdapter`; ``adapter_weight="trainable"`` or a fixed number.
     lora_alpha, lora_dropout
         See :func:`~cevit_lib.encoder.add_lora`.
-    tasks : sequence of {"continuous", "binary"}
-        Responses of each domain; the paper's are one of each.
+    tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
+        Responses of each domain, the continuous ones first; the paper's are one of each. A response of the patient has
+        one output, from the features of all domains.
     normalise : bool
         Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they are.
     rng : numpy.random.Generator, optional
@@ -79,7 +81,7 @@ class BiChannelViT(nn.Module):
         adapter_weight: float | Literal["trainable"] = "trainable",
         lora_alpha: float | None = None,
         lora_dropout: float = 0.0,
-        tasks: Sequence[Literal["continuous", "binary"]] = ("continuous", "binary"),
+        tasks: Sequence[str] = ("continuous", "binary"),
         normalise: bool = True,
         rng: np.random.Generator | None = None,
         **backbone_kwargs: Any,
@@ -134,9 +136,13 @@ class BiChannelViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return ``(n, p)``: a mean for each continuous response, then a logit for each binary one (Eq. (1))."""
         h = self.features(images)
-        return torch.cat(
-            [self.heads[f"{task}_{j + 1}"](h[:, j]) for task in self.tasks for j in range(self.domains)], dim=1
-        )
+        columns = []
+        for name, task in zip(_names(self.tasks), self.tasks, strict=True):
+            if task.startswith(PATIENT):
+                columns.append(self.heads[name](h.flatten(1)))
+            else:
+                columns += [self.heads[f"{name}_{j + 1}"](h[:, j]) for j in range(self.domains)]
+        return torch.cat(columns, dim=1)
 
     @property
     def alpha(self) -> Tensor | None:
@@ -183,9 +189,20 @@ def part_of(name: str) -> str:
     return "heads" if name.startswith("heads.") else "backbone"
 
 
+def _names(tasks: tuple[str, ...]) -> list[str]:
+    """Name each task's heads: ``continuous``, ``continuous2`` for a second one, ``patient_binary``."""
+    before = [tasks[:k].count(task) for k, task in enumerate(tasks)]
+    return [task.replace(" ", "_") + (str(b + 1) if b else "") for task, b in zip(tasks, before, strict=True)]
+
+
 def _heads(width: int, tasks: tuple[str, ...], domains: int) -> dict[str, nn.Linear]:
     """One linear head per response, ``beta_k`` with its bias: ``continuous_1, continuous_2, binary_1, binary_2``."""
-    heads = {f"{task}_{j + 1}": nn.Linear(width, 1) for task in tasks for j in range(domains)}
+    heads = {}
+    for name, task in zip(_names(tasks), tasks, strict=True):
+        if task.startswith(PATIENT):
+            heads[name] = nn.Linear(width * domains, 1)
+        else:
+            heads |= {f"{name}_{j + 1}": nn.Linear(width, 1) for j in range(domains)}
     for head in heads.values():
         nn.init.trunc_normal_(head.weight, std=0.02)
         nn.init.zeros_(head.bias)
@@ -193,11 +210,13 @@ def _heads(width: int, tasks: tuple[str, ...], domains: int) -> dict[str, nn.Lin
 
 
 def _check_arguments(domains: int, lora_rank: int, tasks: Sequence[str]) -> None:
-    unknown = [task for task in tasks if task not in ("continuous", "binary")]
-    if unknown or not tasks or len(set(tasks)) != len(tasks):
-        raise ParameterError(f"tasks {list(tasks)}: give 'continuous', 'binary' or both, each once.")
-    if list(tasks) != sorted(tasks, key=("continuous", "binary").index):
-        raise ParameterError("tasks: the continuous response comes before the binary one.")
+    kinds = [task.removeprefix(PATIENT) for task in tasks]
+    if not tasks or not set(kinds) <= {"continuous", "binary"}:
+        raise ParameterError(
+            f"tasks {list(tasks)}: give 'continuous', 'binary' or both, with 'patient ' before one of the patient."
+        )
+    if kinds != sorted(kinds, key=("continuous", "binary").index):
+        raise ParameterError("tasks: the continuous responses come before the binary ones.")
     if domains < 1 or lora_rank < 0:
         raise ParameterError(
             f"domains={domains}, lora_rank={lora_rank}: domains must be positive, the rank not negative."

@@ -283,7 +283,7 @@ def predict_outputs(fit: Fit, data: PairedEyes, *, device: str | torch.device | 
     shared = crew.count > 1 and len(data) >= crew.count
     outputs = outputs_of(fit.model, Batches(data, where), crew.share(rows) if shared else rows, "float32")
     outputs = crew.join(outputs, len(data)) if shared else outputs
-    return fit.standardisation.undo(outputs.double().cpu())
+    return fit.standardisation.undo(outputs.cpu().double())  # in this order: MPS has no float64
 
 
 def _start(model: nn.Module | Fit, data: PairedEyes, standardise: bool) -> Fit:
