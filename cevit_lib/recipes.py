@@ -35,6 +35,10 @@ RECIPES: dict[str, int] = {
     "simulation-overfitting": 1,
     "fit-grape": 1,
     "fit-synthetic": 1,
+    "fit-table": 1,
+    "axial-length": 1,
+    "axial-length-thresholds": 1,
+    "axial-length-missing": 1,
 }
 
 # study -> "module:function"; the function takes a record and returns a fresh one (see ``cevit_lib.verify``)
@@ -61,6 +65,10 @@ REFITS: dict[str, str] = {
     "simulation-overfitting": "cevit_lib.studies.simulation:refit",
     "fit-grape": "cevit_lib.fit:refit",
     "fit-synthetic": "cevit_lib.fit:refit",
+    "fit-table": "cevit_lib.fit:refit",
+    "axial-length": "cevit_lib.studies.axial_length:refit",
+    "axial-length-thresholds": "cevit_lib.studies.axial_length:refit",
+    "axial-length-missing": "cevit_lib.studies.axial_length:refit",
 }
 
 # study -> what makes its records; where there is none, the message tells the reader to look for the page that owns it
@@ -93,6 +101,10 @@ MAKERS: dict[str, str] = {
     "simulation-overfitting": "python -m cevit_lib.studies.simulation --study simulation-overfitting",
     "fit-grape": "cevit fit --data grape",
     "fit-synthetic": "cevit fit --data synthetic",
+    "fit-table": "cevit fit --csv TABLE --images FOLDER --layout FILE.yml",
+    "axial-length": "python -m cevit_lib.studies.axial_length",
+    "axial-length-thresholds": "python -m cevit_lib.studies.axial_length",
+    "axial-length-missing": "python -m cevit_lib.studies.axial_length",
 }
 
 # study -> {place of a number, or its beginning: largest difference}; only where the spread of seeds will not do

@@ -7,7 +7,7 @@ import pytest
 
 from cevit_lib import verify
 from cevit_lib.cli import main
-from cevit_lib.errors import ProvenanceError
+from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.recipes import RECIPES, REFITS, TOLERANCES
 from cevit_lib.records import new_record, write_record
 
@@ -60,6 +60,18 @@ def command(folder, *options) -> int:
 def test_records_that_come_back_pass(folder, capsys):
     assert command(folder) == 0
     assert "every number came back" in capsys.readouterr().out
+
+
+def refit_without_data(record: dict) -> dict:
+    """Repeat a record where its real eyes are not."""
+    raise DataError("set CEVIT_DATA")
+
+
+def test_data_that_are_not_here_stop_only_who_asked_for_that_study(folder, monkeypatch, capsys):
+    monkeypatch.setitem(REFITS, STUDY, f"{__name__}:refit_without_data")
+    assert command(folder) == 0
+    assert "not fitted again, for its data are not here: set CEVIT_DATA" in capsys.readouterr().out
+    assert command(folder, "--study", STUDY) == 2
 
 
 def test_numbers_may_move_within_the_spread_of_seeds(folder, monkeypatch, capsys):
