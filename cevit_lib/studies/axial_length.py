@@ -32,8 +32,10 @@ def fitted(data: PairedEyes, dependence: str = "both eyes") -> dict:
     design, y = design_of(data), data.y.numpy()
     model = fit_regression(design, y, data.continuous, dependence)
     errors = information_errors(model, design, y)
+    residual = ((torch.from_numpy(y) - model.outputs(design))[:, :2] / model.parameters.scale[:2]).numpy()
     return {"coefficients": model.coefficients, **model.parameters.to_dict(), "log_likelihood": model.log_likelihood,
             "errors": errors, "converged": model.converged, "patients": len(data),
+            "skewness": np.nanmean(residual**3, 0), "kurtosis": np.nanmean(residual**4, 0),
             "smallest_eigenvalue": model.parameters.smallest_eigenvalue()}  # fmt: skip
 
 

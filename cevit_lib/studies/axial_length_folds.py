@@ -10,7 +10,9 @@ from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.estimation import ExactEM
 from cevit_lib.metrics import (
+    area_under_curve,
     asymmetric,
+    brier_score,
     calibration,
     calibration_curve,
     evaluate_pairs,
@@ -105,7 +107,11 @@ def fold_columns(found: dict, folds: list[np.ndarray], data: PairedEyes, per_rep
             table = evaluate_pairs(values["outputs"][at], y[test], data.responses, 2, cells=values["cells"][at]).values
             kept = ("MAE AL eyes", "MAE AL worse", "MAE AL difference", "AUC myopia any", "AUC myopia both",
                     "Brier myopia any", "Brier myopia both", "joint log score myopia")  # fmt: skip
-            rows.append({name: values[name][at].mean() for name in averaged} | {name: table[name] for name in kept})
+            row = {name: values[name][at].mean() for name in averaged} | {name: table[name] for name in kept}
+            updated = values["fellow_probability"][at]
+            row["fellow_brier"] = brier_score(updated, y[test, 3])
+            row["fellow_auc"] = area_under_curve(updated, y[test, 3])
+            rows.append(row)
         columns |= {f"{arm}:{name}": [float(row[name]) for row in rows] for name in rows[0]}
     return columns
 
@@ -124,8 +130,8 @@ def corrected_comparison(a, b, test_share: float) -> dict:
 
 COMPARED = (("copula", "independence"), ("copula", "eyes apart"), ("two steps", "independence"),
             ("copula", "two steps"))  # fmt: skip
-TESTED = ("log_likelihood", "fellow_log_likelihood", "fellow_error", "joint log score myopia", "Brier myopia both",
-          "MAE AL eyes")  # fmt: skip
+TESTED = ("log_likelihood", "fellow_log_likelihood", "fellow_error", "fellow_brier", "joint log score myopia",
+          "Brier myopia both", "MAE AL eyes")  # fmt: skip
 
 
 def summarise(found: dict, columns: dict, data: PairedEyes, c: dict, rng: np.random.Generator) -> dict:
