@@ -1,7 +1,7 @@
-"""The command ``cevit``: run, verify, fit, predict, check-data, doctor.
+"""The command ``cevit``: run, verify, fit, predict, report, check-data, doctor.
 
 ``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a command runs.
-``cevit_lib/fit.py`` gives ``add_fit_arguments(parser)``, ``run_fit(options) -> int``, ``add_predict_arguments`` and
+``cevit_lib/fit`` gives ``add_fit_arguments(parser)``, ``run_fit(options) -> int``, ``add_predict_arguments`` and
 ``run_predict`` likewise; it is imported for its options too, so it imports torch inside functions only.
 """
 
@@ -18,6 +18,7 @@ COMMANDS = {
     "verify": ("fit a sample of the stored records again and compare", "cevit_lib.verify", "add_arguments", "main"),
     "fit": ("fit a model to paired eyes; ends with a record", "cevit_lib.fit", "add_fit_arguments", "run_fit"),
     "predict": ("predict with a fitted model", "cevit_lib.fit", "add_predict_arguments", "run_predict"),
+    "report": ("write a page on a fit, complete in itself", "cevit_lib.fit", "add_report_arguments", "run_report"),
     "check-data": ("list what is wrong in a table of eyes and its photographs", "cevit_lib.check_data", "add_arguments",
                    "main"),
     "doctor": ("print versions, devices, and where data and weights are", "cevit_lib.doctor", "add_arguments", "main"),

@@ -320,3 +320,20 @@ def test_bf16_autocast_stays_near_float32():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             rough = model(x).float()
     assert (rough - exact).abs().max() < 0.03 * exact.abs().max()  # bf16 has eight bits
+
+
+def test_each_task_has_its_heads_and_a_task_of_the_patient_sees_both_eyes():
+    tasks = ("continuous", "continuous", "patient continuous", "binary", "patient binary")
+    model = build(tasks=tasks)
+    names = ["continuous_1", "continuous_2", "continuous2_1", "continuous2_2", "patient_continuous", "binary_1",
+             "binary_2", "patient_binary"]  # fmt: skip
+    assert list(model.heads) == names
+    for k, name in enumerate(names):
+        torch.nn.init.zeros_(model.heads[name].weight)
+        torch.nn.init.constant_(model.heads[name].bias, float(k))
+    torch.testing.assert_close(model(images()), torch.arange(8.0).expand(len(images()), 8))
+    model.heads["patient_binary"].weight.data[0, ::3] = 1.0  # not all: the features of an eye sum to nothing
+    one, other = images(), images()
+    other[:, 1] = 0.5
+    changed = model(one) != model(other)
+    assert changed[:, 7].all() and not changed[:, :7].any()

@@ -71,7 +71,7 @@ def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, cap
     def forbidden(*arguments, **keywords):
         raise TrainingError("fitted twice")
 
-    monkeypatch.setattr(fit, "fit_fold", forbidden)
+    monkeypatch.setattr("cevit_lib.fit.fold.fit_fold", forbidden)
     assert fit.run_fit(options(*LITTLE, "--results", done, "--table", done / "again.csv")) == 0
     assert capsys.readouterr().out.count("exists, skipped") == 3
     assert (done / "again.csv").read_text().splitlines()[1:] == (done / "table.csv").read_text().splitlines()[1:]

@@ -67,7 +67,7 @@ class CopulaLoss(nn.Module):
     def _apply(self, fn, recurse: bool = True):
         """Follow the module to another device; ``.half()`` and the like leave the parameters in float64."""
         device = fn(torch.empty(0, device=self.copula.correlation.device)).device
-        if device != self.copula.correlation.device:
+        if device not in (self.copula.correlation.device, torch.device("mps", 0)):
             self._set(self.copula.to(device))
         return super()._apply(fn, recurse)
 
@@ -79,7 +79,13 @@ class CopulaLoss(nn.Module):
         return torch.float64 if quick else torch.float32
 
     def forward(self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None) -> Tensor:
-        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed.
+
+        An Apple GPU has no float64, which the parameters are kept in: there the loss is computed, and returned, on the
+        CPU, to which a few numbers a patient go; the gradient goes back to where ``outputs`` came from.
+        """
+        if outputs.device.type == "mps":
+            outputs, y = outputs.cpu(), y.cpu()
         if parameters is None and outputs.device != self.copula.correlation.device:
             self.to(outputs.device)
         tables = None
