@@ -1,4 +1,4 @@
-"""The command ``cevit``: run, verify, fit, predict, report, check-data, doctor.
+"""The command ``cevit``: run, verify, fit, predict, report, check-data, download, doctor.
 
 ``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a command runs.
 ``cevit_lib/fit`` gives ``add_fit_arguments(parser)``, ``run_fit(options) -> int``, ``add_predict_arguments`` and
@@ -21,6 +21,7 @@ COMMANDS = {
     "report": ("write a page on a fit, complete in itself", "cevit_lib.fit", "add_report_arguments", "run_report"),
     "check-data": ("list what is wrong in a table of eyes and its photographs", "cevit_lib.check_data", "add_arguments",
                    "main"),
+    "download": ("fetch GRAPE or PAPILA from their archives", "cevit_lib.download", "add_arguments", "main"),
     "doctor": ("print versions, devices, and where data and weights are", "cevit_lib.doctor", "add_arguments", "main"),
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from cevit_lib.datasets.archives import GRAPE_TABLE, find_file, grape_pairs, image_folder
 from cevit_lib.datasets.images import ImageFiles
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.errors import DataError, ParameterError
@@ -16,7 +17,8 @@ from cevit_lib.paths import data_folder
 HOW_TO_GET = (
     "GRAPE is public: https://doi.org/10.6084/m9.figshare.c.6406319.v1 "
     "(described in https://doi.org/10.1038/s41597-023-02424-4). "
-    "The loader reads a folder with pairs.csv and images_roi (or images_cfp)."
+    "'cevit download grape' fetches it. The loader reads the archive as it is unpacked, or a folder with pairs.csv and "
+    "images_roi (or images_cfp)."
 )
 EYES = ("os", "od")  # the paper's order: left eye first
 
@@ -38,7 +40,8 @@ def load_grape(
     Parameters
     ----------
     folder : path, optional
-        Folder with ``pairs.csv`` and ``images_roi`` / ``images_cfp``; default ``CEVIT_DATA/grape``.
+        Folder with ``pairs.csv`` and ``images_roi`` / ``images_cfp``, or with the archive's own sheet and its unpacked
+        photographs; default ``CEVIT_DATA/grape``.
     images : {"roi", "cfp"}
         Crops around the optic nerve head, or whole photographs (which a part of the patients lacks).
     size : int
@@ -63,7 +66,7 @@ def load_grape(
     if images not in ("roi", "cfp") or missing not in ("drop", "keep"):
         raise ParameterError(f"images={images!r}, missing={missing!r}: give 'roi' or 'cfp', and 'drop' or 'keep'.")
     root = _find(folder)
-    table = _read_table(root / "pairs.csv")
+    table = _pairs(root)
     flow = {"patients with both eyes": len(table)}
     table = _with_photographs(table, images, flow)
     y = np.stack(
@@ -76,7 +79,7 @@ def load_grape(
     table, y = table[keep], y[keep]
     flow["kept"] = len(table)
     return PairedEyes(
-        images=_files(table, root / f"images_{images}", size, mirror),
+        images=_files(table, image_folder(root, images), size, mirror),
         y=torch.from_numpy(y),
         ids=tuple(table["subject"]),
         responses=("RNFL_OS (um)", "RNFL_OD (um)", "reduced_field_OS", "reduced_field_OD"),
@@ -98,6 +101,12 @@ def _find(folder: str | os.PathLike | None) -> Path:
         return data_folder("grape", folder)
     except DataError as error:
         raise DataError(f"{error} {HOW_TO_GET}") from None
+
+
+def _pairs(root: Path) -> pd.DataFrame:
+    if not (root / "pairs.csv").is_file() and find_file(root, GRAPE_TABLE):
+        return grape_pairs(root)
+    return _read_table(root / "pairs.csv")
 
 
 def _read_table(path: Path) -> pd.DataFrame:
@@ -134,7 +143,7 @@ def _numbers(table: pd.DataFrame, column: str, low: float, high: float) -> np.nd
     if wrong.any():
         line = wrong.idxmax()
         raise DataError(
-            f"pairs.csv, line {line} (subject {table['subject'][line]}), column {column!r}: {table[column][line]!r} is "
+            f"the table, line {line} (subject {table['subject'][line]}), column {column!r}: {table[column][line]!r} is "
             f"no number between {low:g} and {high:g}; correct it, or leave the cell empty for not observed."
         )
     return numbers.to_numpy(float)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from cevit_lib.datasets.archives import PAPILA_TABLES, find_file, papila_cells
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.datasets.table import load_paired_table
 from cevit_lib.errors import DataError, ParameterError
@@ -13,8 +14,9 @@ from cevit_lib.paths import data_folder
 
 HOW_TO_GET = (
     "PAPILA is public: https://doi.org/10.6084/m9.figshare.14798004 "
-    "(described in https://doi.org/10.1038/s41597-022-01388-1). The loader reads a folder with clinical.csv, one row "
-    "an eye, with the columns patient, eye, age, sex, axial_length and se."
+    "(described in https://doi.org/10.1038/s41597-022-01388-1). 'cevit download papila' fetches it. The loader reads "
+    "the archive's two sheets, or a folder with clinical.csv, one row an eye, with the columns patient, eye, age, sex, "
+    "axial_length and se."
 )
 
 
@@ -33,7 +35,7 @@ def load_papila(
     Parameters
     ----------
     folder : path, optional
-        Folder with ``clinical.csv``; default ``CEVIT_DATA/papila``.
+        Folder with ``clinical.csv``, or with the unpacked archive; default ``CEVIT_DATA/papila``.
     myopia : float, optional
         Makes the refraction a binary response, 1 at or below this limit in dioptre. By default it is continuous.
     missing : {"drop", "keep"}
@@ -61,7 +63,10 @@ def load_papila(
     layout = {"patient": "patient", "eye": "eye", "continuous": continuous, "binary": binary, "limits": limits,
               "covariates": {"age": "age", "female": "sex == F"}}  # fmt: skip
     try:
-        data = load_paired_table(data_folder("papila", folder) / "clinical.csv", layout=layout, name="papila")
+        root = data_folder("papila", folder)
+        original = not (root / "clinical.csv").is_file() and find_file(root, PAPILA_TABLES["OD"])
+        table = papila_cells(root) if original else root / "clinical.csv"
+        data = load_paired_table(table, layout=layout, name="papila")
     except DataError as error:
         raise DataError(f"{error} {HOW_TO_GET}") from None
     keep = data.complete if missing == "drop" else np.isfinite(data.y.numpy()).any(1)

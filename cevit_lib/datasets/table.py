@@ -52,7 +52,7 @@ class Arranged:
 
 
 def load_paired_table(
-    table: str | os.PathLike,
+    table: str | os.PathLike | Cells,
     images: str | os.PathLike | None = None,
     layout: str | os.PathLike | dict[str, Any] | None = None,
     *,
@@ -68,7 +68,8 @@ def load_paired_table(
     Parameters
     ----------
     table : path
-        CSV (encoding, separator and decimal mark are recognised or declared) or Excel (``.xlsx``).
+        CSV (encoding, separator and decimal mark are recognised or declared) or Excel (``.xlsx``); or its cells, read
+        before.
     images : path, optional
         Folder of the photographs. Without it the data set is a table only: ``images`` is ``None``, ``load`` refuses,
         and splits, hash and responses work as ever.
@@ -93,7 +94,8 @@ def load_paired_table(
         Something in the table or the layout is wrong: the message names line and column, and how many more there are.
         ``cevit check-data`` lists them all.
     """
-    arranged = arrange(Path(table), layout, responses)
+    arranged = arrange(table if isinstance(table, Cells) else Path(table), layout, responses)
+    table = arranged.facts["file"] if isinstance(table, Cells) else table
     errors = [problem for problem in arranged.problems if problem.error]
     if errors:
         more = f" ({len(errors) - 1} more: cevit check-data lists all)" if len(errors) > 1 else ""
@@ -127,7 +129,7 @@ def load_paired_table(
 
 
 def arrange(
-    table: Path, layout: str | os.PathLike | dict[str, Any] | None = None, responses: bool = True
+    table: Path | Cells, layout: str | os.PathLike | dict[str, Any] | None = None, responses: bool = True
 ) -> Arranged:
     """Read a table and put it in order; wrong rows are collected, not raised. Arguments as in ``load_paired_table``.
 
@@ -137,7 +139,8 @@ def arrange(
         The table cannot be read at all, or the layout does not fit it.
     """
     declared = Layout(patient="") if layout is None else read_layout(layout)
-    cells = read_cells(Path(table), declared.encoding, declared.separator, declared.sheet)
+    cells = table if isinstance(table, Cells) else None
+    cells = cells or read_cells(Path(table), declared.encoding, declared.separator, declared.sheet)
     layout = guess_layout(cells.header) if layout is None else declared
     _require_columns(cells, layout, responses)
     problems = list(cells.problems)

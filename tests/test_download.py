@@ -1,0 +1,263 @@
+"""``cevit download`` against an archive of our own on this machine; and the archives' own layouts, written here."""
+
+import hashlib
+import io
+import json
+import re
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import openpyxl
+import pytest
+import torch
+from PIL import Image
+
+from cevit_lib import cli, download
+from cevit_lib.datasets import load_grape, load_papila
+from cevit_lib.errors import DataError
+
+TABLE = b"a table " * 40_000
+PICTURES = io.BytesIO()
+with zipfile.ZipFile(PICTURES, "w") as _archive:
+    _archive.writestr("FundusImages/RET002OD.jpg", b"picture")
+    _archive.writestr("ClinicalData/patient_data_od.xlsx", b"sheet")
+
+
+class Archive(BaseHTTPRequestHandler):
+    """Answers as figshare does; ``files`` and ``cut`` are set by the tests."""
+
+    files: dict[str, bytes] = {}
+    checksums = True
+    cut: dict[str, int] = {}  # send so many bytes less, once
+    seen: list[str] = []
+
+    def log_message(self, *words):
+        pass
+
+    def do_GET(self):  # noqa: N802
+        kind = type(self)
+        kind.seen.append(f"{self.path} {self.headers.get('Range', '')}".strip())
+        root = f"http://127.0.0.1:{self.server.server_port}"
+        if "/collections/" in self.path:
+            items = [{"id": 1, "title": "the tables"}, {"id": 2, "title": "photographs"}]
+            return self.answer(json.dumps(items).encode())
+        if "/articles/" in self.path:
+            number = int(re.search(r"/articles/(\d+)/", self.path).group(1))
+            names = sorted(kind.files)[number - 1 : number] if number < 10 else sorted(kind.files)
+            return self.answer(json.dumps([self.entry(root, name) for name in names]).encode())
+        content, start = kind.files[self.path.rpartition("/")[2].replace("%20", " ")], 0
+        if ranged := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
+            start = int(ranged.group(1))
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        stop = len(content) - kind.cut.pop(self.path.rpartition("/")[2], 0)
+        self.wfile.write(content[start:stop])
+
+    def entry(self, root, name):
+        content = type(self).files[name]
+        digest = hashlib.md5(content).hexdigest() if type(self).checksums else ""
+        return {"name": name, "size": len(content), "download_url": f"{root}/files/{name.replace(' ', '%20')}",
+                "computed_md5": digest, "supplied_md5": digest}  # fmt: skip
+
+    def answer(self, content):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture
+def archive(monkeypatch):
+    """A fresh archive with a table and a zip file."""
+    kind = type("Fresh", (Archive,), {"files": {"a table.xlsx": TABLE, "pictures.zip": PICTURES.getvalue()},
+                                      "cut": {}, "seen": []})  # fmt: skip
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(download, "API", f"http://127.0.0.1:{server.server_port}/v2")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield kind
+    server.shutdown()
+    server.server_close()
+
+
+def cevit(*words) -> int:
+    return cli.main(["download", *(str(word) for word in words)])
+
+
+def test_a_collection_is_listed_fetched_checked_and_unpacked(archive, tmp_path, capsys):
+    assert cevit("grape", "--folder", tmp_path / "grape", "--list") == 0
+    out = capsys.readouterr().out
+    assert "the tables" in out and "photographs" in out and f"md5:{hashlib.md5(TABLE).hexdigest()}" in out
+    assert "10.6084/m9.figshare.c.6406319.v1" in out and not (tmp_path / "grape").exists()
+    assert cevit("grape", "--folder", tmp_path / "grape") == 0
+    assert (tmp_path / "grape" / "a table.xlsx").read_bytes() == TABLE
+    assert (tmp_path / "grape" / "FundusImages" / "RET002OD.jpg").read_bytes() == b"picture"
+    assert not list((tmp_path / "grape").glob("*.part"))
+    fetched = [line for line in archive.seen if line.startswith("/files/")]
+    assert cevit("grape", "--folder", tmp_path / "grape") == 0  # nothing is fetched twice
+    assert [line for line in archive.seen if line.startswith("/files/")] == fetched
+    assert "is there" in capsys.readouterr().out
+
+
+def test_what_was_cut_goes_on_where_it_stopped(archive, tmp_path, capsys):
+    archive.cut["a%20table.xlsx"] = 100_000
+    assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 2
+    said = capsys.readouterr().err
+    assert "the same command goes on from there" in said and "Traceback" not in said
+    (part,) = tmp_path.glob("*.part")
+    have = part.stat().st_size
+    assert 100_000 < have <= len(TABLE) - 100_000 and not (tmp_path / "a table.xlsx").exists()
+    assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 0
+    assert archive.seen[-1] == f"/files/a%20table.xlsx bytes={have}-"
+    assert (tmp_path / "a table.xlsx").read_bytes() == TABLE and not part.exists()
+
+
+def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(archive, tmp_path, capsys, monkeypatch):
+    (tmp_path / "a table.xlsx.part").write_bytes(b"of another version" * 100)
+    assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 2
+    assert "wrong checksum, nothing is kept" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "a table.xlsx").write_bytes(b"mine")
+    assert cevit("papila", "--folder", tmp_path) == 2
+    assert "it is left as it is" in capsys.readouterr().err
+    assert (tmp_path / "a table.xlsx").read_bytes() == b"mine"
+    source = download.Source("10.1/x", 99, False, "x", "x", {"a table.xlsx": "sha256:" + "0" * 64})
+    monkeypatch.setitem(download.SOURCES, "papila", source)  # our own checksum goes before the archive's
+    assert cevit("papila", "--folder", tmp_path / "other", "--only", "*.xlsx") == 2
+    assert "wrong checksum" in capsys.readouterr().err
+
+
+def test_without_any_checksum_the_files_own_is_printed(archive, tmp_path, capsys):
+    archive.checksums = False
+    assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 0
+    out = capsys.readouterr().out
+    assert "nobody gave a checksum" in out and hashlib.sha256(TABLE).hexdigest() in out
+
+
+def test_offline_it_says_what_to_fetch_and_where_to_put_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(download, "API", "http://127.0.0.1:9")  # nobody listens there
+    assert cevit("grape", "--folder", tmp_path / "here") == 2
+    said = capsys.readouterr().err
+    for words in ("10.6084/m9.figshare.c.6406319.v1", "VF and clinical information.xlsx", str(tmp_path / "here"),
+                  "sha256:72d1d659a399", "ROI", "By hand"):  # fmt: skip
+        assert words in said
+    assert len(said.strip().splitlines()) == 1 and not (tmp_path / "here").exists()
+    monkeypatch.delenv("CEVIT_DATA", raising=False)
+    assert cevit("papila") == 2
+    assert "set CEVIT_DATA" in capsys.readouterr().err
+    monkeypatch.setenv("CEVIT_DATA", str(tmp_path))
+    assert cevit("papila") == 2
+    assert str(tmp_path / "papila") in capsys.readouterr().err
+
+
+def test_a_zip_file_leads_nowhere_else_and_replaces_nothing(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        bad.writestr("../outside.txt", "x")
+    with pytest.raises(DataError, match="leads out of"):
+        download.unpack(tmp_path / "bad.zip", tmp_path / "folder")
+    (tmp_path / "no.zip").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="no zip file"):
+        download.unpack(tmp_path / "no.zip", tmp_path)
+    (tmp_path / "good.zip").write_bytes(PICTURES.getvalue())
+    (tmp_path / "FundusImages").mkdir()
+    (tmp_path / "FundusImages" / "RET002OD.jpg").write_bytes(b"mine")
+    assert download.unpack(tmp_path / "good.zip", tmp_path) == 1
+    assert (tmp_path / "FundusImages" / "RET002OD.jpg").read_bytes() == b"mine"
+
+
+# The archives' own layouts, with invented patients.
+
+def write_grape(folder):
+    """Patients 7 (both eyes) and 8 (one), and 9 without the left thickness."""
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Baseline"
+    head = ["Subject Number", "Laterality", "Age", "OCT RNFL thickness", None, "Corresponding CFP", "VF"]
+    sheet.append([*head, *[None] * 60])
+    sheet.append([None, None, None, "Mean", "S", None, *range(61)])
+    (folder / "ROI images").mkdir(parents=True)
+    for subject, eye, rnfl, level in ((7, "OD", 90, 20), (7, "OS", 80.5, 25), (8, "OD", 70, 20), (9, "OD", 60, 30),
+                                      (9, "OS", "/", 10)):  # fmt: skip
+        field = [level] * 61
+        field[21] = field[32] = -1  # the blind spot
+        field[0] = -1  # not seen: counts as 0
+        sheet.append([subject, eye, 50, rnfl, 1, f"{subject}_{eye}_1.jpg", *field])
+        Image.fromarray(np.full((20, 20, 3), subject, np.uint8)).save(folder / "ROI images" / f"{subject}_{eye}_1.jpg")
+    book.save(folder / "VF and clinical information.xlsx")
+
+
+def test_grape_is_read_as_its_archive_has_it(tmp_path):
+    write_grape(tmp_path)
+    data = load_grape(tmp_path, size=8, field_limit=20.0, missing="keep")
+    assert data.ids == ("7", "9")
+    # 59 points of which one is not seen: 20 * 58 / 59 is below 20, 25 * 58 / 59 is not
+    nan = float("nan")
+    expected = torch.tensor([[80.5, 90, 0, 1], [nan, 60, 1, 0]], dtype=torch.float64)
+    torch.testing.assert_close(data.y, expected, equal_nan=True)
+    assert data.load().shape == (2, 2, 3, 8, 8) and len(load_grape(tmp_path, size=8)) == 1
+    with pytest.raises(DataError, match="named after cfp"):
+        load_grape(tmp_path, "cfp", missing="keep")
+
+
+def test_grapes_own_sheet_gives_the_prepared_tables_numbers(grape_folder, tmp_path):
+    if not (grape_folder / "VF and clinical information.xlsx").is_file():
+        pytest.skip("GRAPE's own sheet is not in the folder of the prepared table")
+    (tmp_path / "VF and clinical information.xlsx").symlink_to(grape_folder / "VF and clinical information.xlsx")
+    (tmp_path / "ROIs").mkdir()
+    for path in (grape_folder / "images_roi").iterdir():
+        (tmp_path / "ROIs" / path.name).symlink_to(path)
+    prepared, original = load_grape(grape_folder, size=32), load_grape(tmp_path, size=32)
+    assert prepared.ids == original.ids and torch.equal(prepared.y, original.y) and prepared.hash == original.hash
+
+
+def write_papila(folder, eyes):
+    """``eyes``: eye to rows (id, age, gender, sphere, cylinder, length), below the archive's three rows of header."""
+    (folder / "ClinicalData").mkdir(parents=True)
+    for eye, rows in eyes.items():
+        book = openpyxl.Workbook()
+        sheet = book.active
+        sheet.append([None, "Age", "Gender", "Diagnosis", "Refractive_Defect", None, None, "Axial_Length"])
+        sheet.append([None, None, None, None, "dioptre_1", "dioptre_2", "astigmatism", None])
+        sheet.append(["ID"])
+        for patient, age, gender, sphere, cylinder, length in rows:
+            sheet.append([f"#{patient}", age, gender, 0, sphere, cylinder, 90, length])
+        book.save(folder / "ClinicalData" / f"patient_data_{eye.lower()}.xlsx")
+
+
+def test_papila_is_read_as_its_archive_has_it_and_its_slips_are_put_right(tmp_path):
+    write_papila(tmp_path, {
+        "OD": [("002", 47, 0, 0.75, -1.75, 23.64), ("077", 68, 0, None, 0.5, 25.51), ("150", 81, 1, 2, -200, 22.55)],
+        "OS": [("002", 47, 0, -0.5, -1.5, 23.77), ("077", 68, 0, 1, -1, None), ("150", 81, 1, 2, -1, 22.5)],
+    })  # fmt: skip
+    data = load_papila(tmp_path, missing="keep")
+    assert data.ids == ("002", "077", "150")
+    nan = float("nan")
+    expected = [[23.77, 23.64, -1.25, -0.125], [nan, 25.51, 0.5, nan], [22.5, 22.55, 1.5, 1.0]]
+    torch.testing.assert_close(data.y, torch.tensor(expected, dtype=torch.float64), equal_nan=True)
+    assert data.covariates[2, 0].tolist() == [81, 1] and data.covariates[0, 1].tolist() == [47, 0]
+    (tmp_path / "ClinicalData" / "patient_data_os.xlsx").unlink()
+    with pytest.raises(DataError, match="patient_data_os.xlsx"):
+        load_papila(tmp_path)
+
+
+def test_papilas_sheets_with_its_raw_values_give_the_prepared_table(papila_folder, tmp_path):
+    import pandas as pd
+
+    table = pd.read_csv(papila_folder / "clinical.csv", dtype=str, keep_default_na=False)
+
+    def number(text):
+        return float(text) if text else None
+
+    eyes = {}
+    for r in table.itertuples():
+        numbers = map(number, (r.sphere_raw, r.cylinder_raw, r.axial_length))
+        eyes.setdefault(r.eye, []).append((r.patient, int(r.age), int(r.sex == "F"), *numbers))
+    write_papila(tmp_path, eyes)
+    prepared, original = load_papila(papila_folder, missing="keep"), load_papila(tmp_path, missing="keep")
+    assert prepared.ids == original.ids
+    torch.testing.assert_close(prepared.y, original.y, equal_nan=True)
+    torch.testing.assert_close(prepared.covariates, original.covariates, equal_nan=True)
