@@ -16,7 +16,8 @@ from typing import Any
 from cevit_lib.errors import DataError
 
 API = "https://api.figshare.com/v2"  # the archive of both data sets
-CHUNK, WAIT = 2**16, 30  # bytes read at a time, lost when the line is cut; seconds until an archive that says nothing counts as absent
+CHUNK = 2**16  # bytes read at a time, lost when the line is cut
+WAIT = 30  # seconds until an archive that says nothing counts as absent
 
 
 @dataclass(frozen=True)
