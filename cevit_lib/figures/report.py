@@ -52,3 +52,50 @@ def plot_calibrated(curves: dict[str, CalibrationCurve]) -> Figure:
             ax.set_xlim(-0.02, 1.02)
             ax.set_ylim(-0.02, 1.02)
     return figure
+
+
+def plot_photographs(panels: list[tuple[str, np.ndarray]]) -> Figure:
+    """Show pictures side by side.
+
+    Parameters
+    ----------
+    panels : list of (title, (height, width, 3) bytes)
+    """
+    with style(axes__grid=False):
+        figure, axes = new_figure((7.2, 2.2), columns=len(panels), squeeze=False)
+        for ax, (title, picture) in zip(axes[0], panels, strict=True):
+            ax.imshow(picture)
+            ax.set_title(title)
+            ax.set_axis_off()
+    return figure
+
+
+def plot_updates(
+    before: np.ndarray, after: np.ndarray, truth: np.ndarray, names: list[str], response: str
+) -> Figure:
+    """Draw each patient's prediction and interval before and after a measurement, and what was held back.
+
+    Parameters
+    ----------
+    before, after : (n, 3) arrays
+        Mean, lower and upper end.
+    truth : (n,) array
+    names : list of str
+        Of the patients.
+    response : str
+        What is predicted, with its unit.
+    """
+    with style(axes__grid__axis="x"):
+        figure, ax = new_figure((7.2, 0.32 * len(names) + 1.2))
+        place = np.arange(len(names))
+        for values, shift, kind, label in ((before, -0.16, "grey", "photographs alone"),
+                                           (after, 0.16, "ours", "and the measured fellow eye")):  # fmt: skip
+            ends = np.abs(values[:, 1:] - values[:, :1]).T
+            ax.errorbar(values[:, 0], place + shift, xerr=ends, fmt="o", color=color(kind), capsize=2, label=label)
+        ax.scatter(truth, place, marker="x", color=color("truth"), zorder=3, label="held back")
+        ax.set_yticks(place, names)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        ax.set_xlabel(response)
+        ax.set_ylabel("patient")
+        figure.legend(loc="outside upper center", ncols=3)
+    return figure

@@ -74,7 +74,7 @@ def table(head: list[str], rows: list[list[Any]], caption: str = "") -> str:
         return f"<td>{escape(str(value))}</td>"
 
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    top = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+    top = "".join(f'<th scope="col">{escape(text)}</th>' for text in head if any(head))
     body = "".join("<tr>" + "".join(map(cell, row)) + "</tr>" for row in rows)
     return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
