@@ -291,11 +291,10 @@ def _strays(folder: Path, paths: tuple, flow: dict[str, int]) -> list[Problem]:
 
 def _facts(arranged: Arranged) -> list[str]:
     layout, facts = arranged.layout, arranged.facts
-    codes = layout.codes if layout.eye else {code: eye for eye, code in layout.eyes.items()}
     rules = {**layout.continuous, **layout.binary}
     return [
         "table: " + ", ".join(f"{key} {value!r}" for key, value in facts.items()),
-        "laterality: " + ", ".join(f"{code} = {eye}" for code, eye in codes.items()),
+        "laterality: " + ", ".join(f"{code} = {eye}" for code, eye in arranged.codes.items()),
         "responses: " + ", ".join(f"{name} = {text}" for name, text in rules.items()),
     ]
 

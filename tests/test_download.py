@@ -192,11 +192,11 @@ def write_grape(folder):
 
 def test_grape_is_read_as_its_archive_has_it(tmp_path):
     write_grape(tmp_path)
-    data = load_grape(tmp_path, size=8, field_limit=20.0, missing="keep")
+    data = load_grape(tmp_path, size=8, field_limit=19.65, missing="keep")
     assert data.ids == ("7", "9")
-    # 59 points of which one is not seen: 20 * 58 / 59 is below 20, 25 * 58 / 59 is not
+    # 59 points of which one is not seen: 20 * 58 / 59 is 19.66; with -1 in the mean it would be 19.64
     nan = float("nan")
-    expected = torch.tensor([[80.5, 90, 0, 1], [nan, 60, 1, 0]], dtype=torch.float64)
+    expected = torch.tensor([[80.5, 90, 0, 0], [nan, 60, 1, 0]], dtype=torch.float64)
     torch.testing.assert_close(data.y, expected, equal_nan=True)
     assert data.load().shape == (2, 2, 3, 8, 8) and len(load_grape(tmp_path, size=8)) == 1
     with pytest.raises(DataError, match="named after cfp"):

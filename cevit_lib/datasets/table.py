@@ -35,6 +35,8 @@ class Arranged:
         Eye to file name, where one is named.
     layout : Layout
     facts, flow : dict
+    codes : dict
+        Codes of an eye that the table holds (lower case), to ``OS`` or ``OD``.
     problems : list of Problem
     """
 
@@ -48,6 +50,7 @@ class Arranged:
     layout: Layout
     facts: dict[str, str]
     flow: dict[str, int]
+    codes: dict[str, str]
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -163,7 +166,7 @@ def arrange(
         continuous=continuous,
         covariates=np.array(covariates, dtype=float).reshape(len(eyes), 2, len(layout.covariates)),
         images=images, layout=layout, facts={**cells.facts, "decimal": mark},
-        flow=_flow(cells, rows, eyes, y, slots), problems=problems,
+        flow=_flow(cells, rows, eyes, y, slots), codes=_codes_used(rows, layout), problems=problems,
     )  # fmt: skip
 
 
@@ -207,6 +210,13 @@ def _require_columns(cells: Cells, layout: Layout, responses: bool) -> None:
             f"table {cells.facts['file']} lacks the columns {', '.join(lacking)}; it has {', '.join(cells.header)}. "
             "Correct the layout: names are compared letter by letter."
         )
+
+
+def _codes_used(rows: list[Row], layout: Layout) -> dict[str, str]:
+    if not layout.eye:
+        return {code: eye for eye, code in layout.eyes.items()}
+    found = sorted({cells[layout.eye].casefold() for _, cells in rows})
+    return {code: layout.codes[code] for code in found if code in layout.codes}
 
 
 def _by_patient(rows: list[Row], layout: Layout, problems: list[Problem]) -> dict[str, dict[str, Row]]:
