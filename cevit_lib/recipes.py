@@ -110,3 +110,8 @@ MAKERS: dict[str, str] = {
 # study -> {place of a number, or its beginning: largest difference}; only where the spread of seeds will not do
 TOLERANCES: dict[str, dict[str, float]] = {
 }
+
+# study -> keys of its configuration that only number repetitions; records that differ in nothing else are its spread
+REPLICATES: dict[str, tuple[str, ...]] = {
+    study: ("dataset", "fold") for study in RECIPES if study.startswith("simulation")
+}

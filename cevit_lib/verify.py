@@ -14,7 +14,7 @@ import numpy as np
 
 from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.paths import results_folder
-from cevit_lib.recipes import RECIPES, REFITS, TOLERANCES
+from cevit_lib.recipes import RECIPES, REFITS, REPLICATES, TOLERANCES
 
 COMPARED = ("metrics", "parameters")
 # how many standard deviations a number may move, and how far where there are too few seeds to tell
@@ -108,10 +108,15 @@ def verify_study(study: str, folder: Path, sample: int = 1, rng: np.random.Gener
                 raise
             print(f"{study}: not fitted again, for its data are not here: {error}")
             continue
-        others = [other for other in current if other["id"] != record["id"]
-                  and other["configuration"] == record["configuration"]]
+        others = [other for other in current if other["id"] != record["id"] and _setting(other) == _setting(record)]
         faults += [str(difference) for difference in compare(record, again, others)]
     return faults
+
+
+def _setting(record: dict) -> dict:
+    """Return a record's configuration less the keys that number repetitions."""
+    numbering = REPLICATES.get(record["study"], ())
+    return {key: value for key, value in record["configuration"].items() if key not in numbering}
 
 
 def refit_function(study: str):
@@ -164,7 +169,8 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
         The record and its fresh repetition.
     others : list of dict
         Records of the same configuration with other seeds; a number may move by four standard deviations of the
-        difference of two of them. The record itself is left out of its own yardstick, or a wrong number would widen
+        difference of two of them. Where the repetitions are folds and data sets (``recipes.REPLICATES``), which a
+        repeated fit shares with its record, by two standard deviations of one. The record itself is left out of its own yardstick, or a wrong number would widen
         what is allowed. A Monte Carlo mean may move by four standard errors of a difference. With fewer than three
         seeds, 0.02 plus 5 % of the number is allowed, unless
         ``recipes.TOLERANCES`` says otherwise.
@@ -205,6 +211,8 @@ def tolerance(study: str, field: str, value: float | None, seen: list[float],
     if error is not None:
         return max(_SPREADS * math.sqrt(2) * error, floor), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
+        if study in REPLICATES:  # the fit shares its data with the record: much of this spread is not its own
+            return max(2 * float(np.std(seen, ddof=1)), floor), f"2 SD of {len(seen)} other folds"
         # the difference of two fits that share nothing has sqrt(2) times the spread of one
         spread = _SPREADS * math.sqrt(2) * float(np.std(seen, ddof=1))
         origin = f"{_SPREADS:g} SD of a difference, from {len(seen)} other seeds"
