@@ -170,9 +170,9 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
     others : list of dict
         Records of the same configuration with other seeds; a number may move by four standard deviations of the
         difference of two of them. Where the repetitions are folds and data sets (``recipes.REPLICATES``), which a
-        repeated fit shares with its record, by two standard deviations of one. The record itself is left out of its own yardstick, or a wrong number would widen
-        what is allowed. A Monte Carlo mean may move by four standard errors of a difference. With fewer than three
-        seeds, 0.02 plus 5 % of the number is allowed, unless
+        repeated fit shares with its record, by two standard deviations of one. The record itself is left out of its
+        own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four standard
+        errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed, unless
         ``recipes.TOLERANCES`` says otherwise.
     """
     differences = []
