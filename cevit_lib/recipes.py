@@ -39,6 +39,13 @@ RECIPES: dict[str, int] = {
     "axial-length": 1,
     "axial-length-thresholds": 1,
     "axial-length-missing": 1,
+    "ablation": 1,
+    "ablation-transductive": 1,
+    "ablation-tuning": 1,
+    "ablation-predecessors": 1,
+    "ablation-references": 1,
+    "ablation-probe": 1,
+    "ablation-pretraining": 1,
 }
 
 # study -> "module:function"; the function takes a record and returns a fresh one (see ``cevit_lib.verify``)
@@ -105,6 +112,13 @@ MAKERS: dict[str, str] = {
     "axial-length": "python -m cevit_lib.studies.axial_length",
     "axial-length-thresholds": "python -m cevit_lib.studies.axial_length",
     "axial-length-missing": "python -m cevit_lib.studies.axial_length",
+    "ablation": "python -m cevit_lib.studies.ablation --study ablation",
+    "ablation-transductive": "python -m cevit_lib.studies.ablation --study ablation-transductive",
+    "ablation-tuning": "python -m cevit_lib.studies.ablation --study ablation-tuning",
+    "ablation-predecessors": "python -m cevit_lib.studies.ablation --study ablation-predecessors",
+    "ablation-references": "python -m cevit_lib.studies.ablation --study ablation-references",
+    "ablation-probe": "python -m cevit_lib.studies.ablation --study ablation-probe",
+    "ablation-pretraining": "python -m cevit_lib.studies.ablation_pretraining",
 }
 
 # study -> {place of a number, or its beginning: largest difference}; only where the spread of seeds will not do

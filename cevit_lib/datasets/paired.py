@@ -1,7 +1,7 @@
 """The one data structure of the compendium: patients with both eyes, their responses, and what is missing."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -113,6 +113,36 @@ class PairedEyes:
         covariates = None if self.covariates is None else self.covariates[at]
         truth = self.truth.subset(at) if hasattr(self.truth, "subset") else self.truth
         changes = dict(images=images, y=self.y[at], ids=tuple(self.ids[i] for i in rows), truth=truth,
+                       covariates=covariates)  # fmt: skip
+        return PairedEyes(**{**self._fields(), **changes})
+
+    def eye(self, j: int) -> "PairedEyes":
+        """Return one eye of every patient, with its own responses: what a network of one eye, such as CeCNN, is given.
+
+        Columns of ``y`` are taken to stand measure by measure, within a measure eye by eye (as everywhere here).
+
+        Raises
+        ------
+        ShapeError
+            There is no eye ``j`` (counted from 0), or the responses do not come in one column an eye.
+        """
+        domains = len(self.domains)
+        if not 0 <= j < domains:
+            raise ShapeError(f"eye {j}: there are {domains}, counted from 0 ({', '.join(self.domains)}).")
+        if self.continuous % domains or len(self.responses) % domains:
+            raise ShapeError(
+                f"{self.continuous} continuous of {len(self.responses)} responses do not come in one column for each "
+                f"of {domains} eyes; a response of the patient belongs to no eye."
+            )
+        images = self.images
+        if isinstance(images, ImageFiles):
+            paths = tuple(row[j : j + 1] for row in images.paths)
+            images = replace(images, paths=paths, mirrored=images.mirrored[j : j + 1])
+        elif images is not None:
+            images = images[:, j : j + 1]
+        covariates = None if self.covariates is None else self.covariates[:, j : j + 1]
+        changes = dict(images=images, y=self.y[:, j::domains], responses=self.responses[j::domains], truth=None,
+                       continuous=self.continuous // domains, domains=self.domains[j : j + 1],
                        covariates=covariates)  # fmt: skip
         return PairedEyes(**{**self._fields(), **changes})
 

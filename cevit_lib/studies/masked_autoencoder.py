@@ -145,3 +145,100 @@ def pretrain(
 
         raise TrainingError(f"masked auto-encoding diverged in {steps} steps: lower learning_rate={learning_rate:g}.")
     return trace
+
+
+def pretrain_together(
+    encoder: dict, images: Tensor, rows: list[np.ndarray], steps: int, seeds: list[int], *, batch: int = 256,
+    learning_rate: float = 1e-3, decoder: dict | None = None, device: torch.device | str = "cpu",
+    most_seconds: float | None = None, compiled: bool = False, report=lambda line: None,
+) -> tuple[list[dict[str, Tensor]], list[list[dict]]]:  # fmt: skip
+    """Train one encoder for each set of images, all side by side; return their weights and traces.
+
+    Each member draws, hides and recolours images of its own; only the program is shared, so that a step costs little
+    more than that of a single small network. Settings as in :func:`pretrain`.
+
+    Parameters
+    ----------
+    encoder : dict
+        For :func:`build_encoder`.
+    images : Tensor
+        ``(n, 3, h, w)`` bytes of all patients; they lie on the device once.
+    rows : list of ndarray
+        For each member, the rows of the images that it may see.
+    seeds : list of int
+        Of each member.
+    most_seconds : float, optional
+        The learning rate decays by steps or by seconds, whichever is used up first: training then ends early, decayed.
+    compiled : bool
+        Compile the batched pass.
+    report : callable
+        Told the progress in one line, ten times.
+    """
+    device, size = torch.device(device), len(rows)
+    program, parameters = _stacked(encoder, decoder or {}, seeds, device, compiled)
+    patches = program.patches
+    images = images.to(device)
+    optimizer = torch.optim.AdamW(parameters.values(), learning_rate, (0.9, 0.95), weight_decay=0.05,
+                                  fused=device.type == "cuda")  # fmt: skip
+    generator = torch.Generator(device=device).manual_seed(seeds[0] + 1)
+    allowed = torch.as_tensor(np.stack([np.resize(own, max(map(len, rows))) for own in rows]), device=device)
+    counts = torch.tensor([len(own) for own in rows], device=device)[:, None]
+    rise, traces, losses, start, step, share = max(1, steps // 20), [[] for _ in rows], [], time.perf_counter(), 0, 0.0
+    while share < 1:
+        factor = min(1.0, (step + 1) / rise) * 0.5 * (1 + math.cos(math.pi * share))
+        optimizer.param_groups[0]["lr"] = learning_rate * factor
+        drawn = (torch.rand(size, batch, generator=generator, device=device) * counts).long()
+        seen = augment(images[allowed.gather(1, drawn).flatten()].float() / 255, generator) * 2 - 1
+        order = torch.rand(size, batch, patches, generator=generator, device=device).argsort(-1)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = program(parameters, seen.view(size, batch, *seen.shape[1:]), order)
+        optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()  # members share no weight: each gets the gradient of its own mean
+        optimizer.step()
+        losses.append(loss.detach())
+        step += 1
+        if step % max(1, steps // 40) == 0 or step == steps:
+            mean, seconds = torch.stack(losses).mean(0).tolist(), time.perf_counter() - start  # waits for the device
+            for trace, value in zip(traces, mean, strict=True):
+                trace.append({"step": step, "loss": value, "learning_rate": learning_rate * factor, "seconds": seconds})
+            losses = []
+            report(f"step {step} of {steps}, {seconds:.0f} s, losses {', '.join(f'{value:.3f}' for value in mean)}")
+        spent = (time.perf_counter() - start) / most_seconds if most_seconds else 0.0
+        share = max(step / steps, spent, share)
+    _refuse_divergence(traces, learning_rate)
+    own = {name.removeprefix("encoder."): v.detach().cpu() for name, v in parameters.items() if "encoder." in name}
+    return [{name: value[k].clone() for name, value in own.items()} for k in range(size)], traces
+
+
+def _stacked(encoder: dict, decoder: dict, seeds: list[int], device: torch.device, compiled: bool):
+    """Return the batched program and the members' stacked weights on the device."""
+    import copy
+
+    from torch.func import functional_call, stack_module_state, vmap
+
+    from cevit_lib.training.ensemble import _prepare
+
+    models = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        models.append(MaskedAutoencoder(build_encoder(encoder), **decoder))
+    stacked, buffers = stack_module_state(models)
+    parameters = {name: value.detach().to(device).requires_grad_() for name, value in stacked.items()}
+    buffers = {name: value.to(device) for name, value in buffers.items()}
+    base = copy.deepcopy(models[0]).to("meta").train()
+    _prepare(base)
+
+    def every(parameters, images, order):
+        return vmap(lambda p, b, x, o: functional_call(base, (p, b), (x, o)))(parameters, buffers, images, order)
+
+    program = torch.compile(every, dynamic=False) if compiled else every
+    program.patches = models[0].patches
+    return program, parameters
+
+
+def _refuse_divergence(traces: list[list[dict]], learning_rate: float) -> None:
+    bad = [k + 1 for k, trace in enumerate(traces) if not (trace and np.isfinite(trace[-1]["loss"]))]
+    if bad:
+        from cevit_lib.errors import TrainingError
+
+        raise TrainingError(f"masked auto-encoding of members {bad} diverged: lower learning_rate={learning_rate:g}.")
