@@ -6,10 +6,11 @@ import torch
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.errors import DataError, ParameterError, ShapeError
+from cevit_lib.figures import eyes as figures
 from cevit_lib.records import load_records
 from cevit_lib.studies import axial_length as study
 from cevit_lib.studies.axial_length_data import design_of, load_table, simulated_table, source_for
-from cevit_lib.studies.axial_length_folds import corrected_comparison, predict_patients
+from cevit_lib.studies.axial_length_folds import LEVELS, corrected_comparison, predict_patients
 from cevit_lib.studies.axial_length_model import Regression, draw_responses, fit_regression, information_errors
 
 CORRELATION = np.array([[1, 0.8, 0.4, 0.3], [0.8, 1, 0.3, 0.4], [0.4, 0.3, 1, 0.6], [0.3, 0.4, 0.6, 1]])
@@ -169,11 +170,28 @@ def test_deletion_by_the_left_eye_looks_at_nothing_else():
 # --- the study
 
 
-def test_a_study_without_the_table_runs_on_invented_patients(tmp_path, monkeypatch):
-    monkeypatch.delenv("CEVIT_DATA", raising=False)
-    monkeypatch.setenv("CEVIT_SCRATCH", str(tmp_path))
+def without_table(patch, scratch):
+    """Make the environment one without the real table."""
+    patch.delenv("CEVIT_DATA", raising=False)
+    patch.setenv("CEVIT_SCRATCH", str(scratch))
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture(scope="module")
+def smoke(scratch):
+    with pytest.MonkeyPatch.context() as patch:
+        without_table(patch, scratch)
+        return {name: study.collect(name, "smoke") for name in study.RUNS}
+
+
+def test_a_study_without_the_table_runs_on_invented_patients(smoke, scratch, monkeypatch):
+    without_table(monkeypatch, scratch)
     assert source_for("smoke") == "simulated" and source_for("paper") == "papila"
-    records = {name: study.collect(name, "smoke") for name in study.RUNS}
+    records = smoke
     assert {record["data"]["name"] for record in records.values()} == {"simulated"}
     whole = records["axial-length"]
     assert len(whole["columns"]["copula:log_likelihood"]) == 5
@@ -187,6 +205,24 @@ def test_a_study_without_the_table_runs_on_invented_patients(tmp_path, monkeypat
     assert again["created"] == whole["created"]  # found, not made again
     with pytest.raises(DataError, match="CEVIT_DATA"):
         study.collect("axial-length", "paper")
+
+
+def test_the_figures_draw_the_records_numbers_and_mark_a_smoke_run(smoke):
+    whole, limits, missing = smoke.values()
+    drawn = {"regions": figures.plot_regions(whole), "gain": figures.plot_gain(whole),
+             "joint": figures.plot_joint(whole, LEVELS), "calibration": figures.plot_patient_calibration(whole),
+             "limits": figures.plot_thresholds(limits, whole["metrics"]["all_patients"]["dioptres"]),
+             "missing": figures.plot_missing(missing)}  # fmt: skip
+    for name, figure in drawn.items():
+        assert any("smoke" in text.get_text() for text in figure.texts), name
+    heights = [bar.get_height() for bar in drawn["regions"].axes[1].patches]
+    arms = whole["metrics"]["arms"]
+    assert heights[:3] == [1, 1, 1]
+    assert heights[3] == pytest.approx(arms["copula"]["region_area"] / arms["independence"]["region_area"])
+    line = drawn["gain"].axes[0].lines[1].get_ydata()
+    assert line == pytest.approx(whole["metrics"]["gain"]["quantiles"])
+    curve = drawn["joint"].axes[0].lines[2].get_ydata()
+    assert curve == pytest.approx(whole["metrics"]["joint"]["copula"]["observed"])
 
 
 def test_too_few_positives_are_counted_and_refused():
