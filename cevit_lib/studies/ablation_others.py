@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters
 from cevit_lib.datasets import PairedEyes
@@ -43,8 +44,9 @@ def fit_others(study: str, wanted: list, missing: list[int], scale: str, device:
             backbone, told = encoders(configuration)
             features = {"frozen encoder": frozen_features(backbone, eyes, device)}
         arms, used = {}, {}
-        for name, columns in features.items():
-            arms[name], used[name] = regress(columns, eyes, split)
+        with threadpool_limits(1):  # matrices so small that several threads only wait for each other
+            for name, columns in features.items():
+                arms[name], used[name] = regress(columns, eyes, split)
         yield k, _record(study, configuration, seed, scale, eyes, split, arms, used, told, begun, torch.device("cpu"))
 
 
