@@ -38,6 +38,8 @@ from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
 
 Fit = tuple[dict[str, Any], int]
+SHOWN = {"seed": 0, "fold": 1, "arm": "cross-fitted"}
+"""The one CeViT-A whose class tokens are laid on a plane."""
 
 
 def run_study(
@@ -133,6 +135,7 @@ def fit_together(study: str, fits: list[Fit], scale: str, device: torch.device, 
     clock.mark("cross-fits")
     arms: dict[str, Tensor] = {}
     estimates: dict[str, list[CopulaParameters]] = {}
+    planes: dict[int, dict] = {}
     if first["arms"]:
         members = _members([s.train for s in splits], eyes, images, y)
         ensemble, test = fresh.copy(), [s.test for s in splits]
@@ -147,12 +150,14 @@ def fit_together(study: str, fits: list[Fit], scale: str, device: torch.device, 
             chosen = parameters_of(arm, estimates)
             traces[arm] = _train(twin, members, chosen, Recipe(**first["further"]), fits, arm)
             arms[arm] = _outputs(twin, members, test, first)
+            if arm == SHOWN["arm"] and first["adapters"]:
+                planes = _planes(fits, twin, eyes, encoders)
             clock.mark(arm)
     share = (time.perf_counter() - begun) / len(fits)
     return [
         _record(study, fits[k], scale, eyes, splits[k], {n: o[k] for n, o in arms.items()},
                 {n: e[k] for n, e in estimates.items()}, {n: t[k] for n, t in traces.items()}, crossed[k], told[k],
-                clock, share, len(fits), device)
+                clock, share, len(fits), device, planes.get(k))
         for k in range(len(fits))
     ]  # fmt: skip
 
@@ -245,6 +250,23 @@ def _empirical(outputs: Tensor, y: Tensor, scale: Standardisation) -> float:
     return float(empirical_loss(scale.apply(outputs)[None], scale.apply(y)[None])[0])
 
 
+def _planes(fits: list[Fit], ensemble: Ensemble, eyes: PairedEyes, encoders: Encoders) -> dict[int, dict]:
+    """Return t-SNE coordinates of all eyes by the fit that is shown, if it is among these: one row an eye."""
+    from cevit_lib.studies.embedding import class_tokens, on_a_plane
+
+    chosen = [k for k, (c, seed) in enumerate(fits) if (seed, c["fold"]) == (SHOWN["seed"], SHOWN["fold"])]
+    for k in chosen:
+        (model,), n = _networks([fits[k]], encoders), len(eyes)
+        model.load_state_dict(ensemble.state(k), strict=False)
+        tested = np.isin(np.arange(n), partition(eyes, fits[k][0]).test)
+        plane = on_a_plane(class_tokens(model, eyes, ensemble.device), min(30.0, n / 2), 0).reshape(-1, 2)
+        columns = {"patient": np.repeat(eyes.ids, 2), "eye": np.tile(["OS", "OD"], n), "test": np.repeat(tested, 2),
+                   "continuous": eyes.y[:, :2].reshape(-1), "binary": eyes.y[:, 2:].reshape(-1),
+                   "CeViT-A: first": plane[:, 0], "CeViT-A: second": plane[:, 1]}  # fmt: skip
+        return {k: rounded({name: np.asarray(values).tolist() for name, values in columns.items()})}
+    return {}
+
+
 def parameters_of(arm: str, estimates: dict[str, list[CopulaParameters]]) -> list[CopulaParameters] | None:
     """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
     if arm == "empirical":
@@ -275,7 +297,8 @@ def about(eyes: PairedEyes, split: Split) -> str:
     return f"{eyes.name} {eyes.hash}: {len(split.train)} patients to train on, {len(split.test)} to test: {tested}"
 
 
-def _record(study, fit, scale, eyes, split, arms, estimates, traces, crossed, told, clock, share, together, device):
+def _record(study, fit, scale, eyes, split, arms, estimates, traces, crossed, told, clock, share, together, device,
+            plane=None):  # fmt: skip
     configuration, seed = fit
     y, used = eyes.y[split.test], {}
     for name in arms:
@@ -290,7 +313,7 @@ def _record(study, fit, scale, eyes, split, arms, estimates, traces, crossed, to
     return new_record(
         study, configuration, [seed], rounded(metrics), scale=scale,
         parameters={"weights": told, **{name: value.to_dict() for name, value in estimates.items()}},
-        trace=rounded(trace), predictions=predictions_of(eyes, split, arms) if arms else None, notes=about(eyes, split),
+        trace=rounded(trace), predictions=predictions_of(eyes, split, arms) if arms else None, columns=plane, notes=about(eyes, split),
         seconds=share, times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
         dtype="bf16, loss in float32" if device.type == "cuda" else "float32", device=device,
     )  # fmt: skip
