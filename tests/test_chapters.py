@@ -1,0 +1,170 @@
+"""Every chapter is built alike: the question first, three lines to remember, exercises at three levels, where to go."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cevit_lib import pages
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = pages.chapters(ROOT)
+LAST = ["Three lines to remember", "Exercises", "Where to go"]
+LEVELS = ("easy", "medium", "hard")
+_FENCE = re.compile(r"^```\{code-cell\}.*?^```$", re.MULTILINE | re.DOTALL)
+_EXERCISE = re.compile(r"^```\{exercise-start\}(.*?)^```\{exercise-end\}", re.MULTILINE | re.DOTALL)
+_SOLUTION = re.compile(r"^```\{solution-start\} (\S+)\n(.*?)^```\{solution-end\}", re.MULTILINE | re.DOTALL)
+
+
+def sections(prose: str) -> list[tuple[str, str]]:
+    """Title and text of every section of the second level."""
+    parts = re.split(r"^## (.+)$", prose, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def opening_faults(prose: str) -> list[str]:
+    """The question the page answers, then goals, prerequisites and minutes in one box."""
+    faults = []
+    found = re.search(r"^# .+?\n\n(.+?)\n\n", prose, re.MULTILINE | re.DOTALL)
+    if not found or not re.fullmatch(r"\*\*[^*]+\?\*\*", found.group(1)):
+        faults.append("the first paragraph below the title must be the question that the page answers: **...?**")
+    box = re.search(r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", prose, re.MULTILINE | re.DOTALL)
+    head = prose.split("\n## ")[0]
+    if not box or box.start() > len(head):
+        return [*faults, "no box 'Goals, prerequisites, time' above the first section"]
+    for wanted, pattern in {
+        "goals: 'You will be able to'": r"You will be able to",
+        "prerequisites: 'You need' or 'No prerequisites'": r"\b[Yy]ou need\b|No prerequisites",
+        "the time to read it: 'Reading takes ... minutes'": r"Reading takes (about )?\w+ minutes",
+        "the time to run it: seconds or minutes 'on a CPU'": r"\b(seconds?|minutes?)\s+on\s+a\s+CPU\b",
+    }.items():
+        if not re.search(pattern, re.sub(r"\s+", " ", box.group(1))):
+            faults.append(f"the box 'Goals, prerequisites, time' lacks {wanted}")
+    return faults
+
+
+def ending_faults(prose: str) -> list[str]:
+    """The last three sections, in this order: three lines, exercises, where to go."""
+    found = sections(prose)
+    titles = [title for title, _ in found[-3:]]
+    if titles != LAST:
+        return [f"the last three sections must be {LAST}, they are {titles}"]
+    (_, three), (_, exercises), (_, where) = found[-3:]
+    lines = re.findall(r"^(?:- |\d\. )", three, re.MULTILINE)
+    faults = [] if len(lines) == 3 else [f"'Three lines to remember' has {len(lines)} lines"]
+    if not re.search(r"\{ref\}|\{doc\}|\]\(\S+\.md", where):
+        faults.append("'Where to go' links to no other page")
+    return faults + exercise_faults(exercises)
+
+
+def exercise_faults(text: str) -> list[str]:
+    """A title and a level each, all three levels, from easy to hard; a folded solution right behind each."""
+    faults, levels, labels = [], [], []
+    for body in _EXERCISE.findall(text):
+        label = re.search(r"^:label: (ex-\S+)$", body, re.MULTILINE)
+        head = re.search(r"^\*\*.+?\*\* \((easy|medium|hard)\)\. ", body, re.MULTILINE)
+        labels.append(label.group(1) if label else None)
+        if not label or not head:
+            faults.append(f"exercise {labels[-1]}: expected ':label: ex-...' and '**Title** (easy|medium|hard). Text'")
+        else:
+            levels.append(head.group(1))
+    if missing := [level for level in LEVELS if level not in levels]:
+        faults.append(f"no exercise is {' and none '.join(missing)}")
+    if levels != sorted(levels, key=LEVELS.index):
+        faults.append(f"exercises go from easy to hard, here: {levels}")
+    solutions = _SOLUTION.findall(text)
+    if [label for label, _ in solutions] != labels:
+        faults.append(f"solutions {[label for label, _ in solutions]} do not follow their exercises {labels}")
+    faults += [f"the solution of {label} is not ':class: dropdown'" for label, body in solutions
+               if ":class: dropdown" not in body]  # fmt: skip
+    return faults
+
+
+def chapter_faults(text: str) -> list[str]:
+    """What a chapter lacks; an empty list is a well-built one."""
+    prose = _FENCE.sub("", text.split("\n---\n", 1)[1])
+    return opening_faults(prose) + ending_faults(prose)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_is_built_like_the_others(chapter):
+    faults = chapter_faults(chapter.read_text(encoding="utf-8"))
+    assert not faults, "\n".join(faults)
+
+
+GOOD = """---
+kernel
+---
+
+(x)=
+# A title
+
+**What is asked?**
+
+```{admonition} Goals, prerequisites, time
+:class: tip
+You will be able to do it. You need {ref}`data`. Reading takes 10 minutes, running
+half a minute on a CPU.
+```
+
+```{code-cell} ipython3
+## not a section
+```
+
+## Matter
+
+Text.
+
+## Three lines to remember
+
+- One.
+- Two.
+- Three.
+
+## Exercises
+""" + "".join(
+    f"""
+```{{exercise-start}}
+:label: ex-{level}
+```
+**Title** ({level}). Text.
+```{{exercise-end}}
+```
+
+```{{solution-start}} ex-{level}
+:class: dropdown
+```
+Because.
+```{{solution-end}}
+```
+"""
+    for level in LEVELS
+) + """
+## Where to go
+
+{ref}`data`.
+"""
+
+
+def test_a_good_chapter_has_no_faults():
+    assert chapter_faults(GOOD) == []
+
+
+@pytest.mark.parametrize(("planted", "instead", "said"), [
+    ("**What is asked?**", "What is asked?", "must be the question"),
+    ("You will be able to do it.", "It is fun.", "lacks goals"),
+    ("half a minute on a CPU", "half a minute", "the time to run"),
+    ("Reading takes 10 minutes, ", "", "the time to read"),
+    ("You need {ref}`data`.", "", "prerequisites"),
+    ("## Three lines to remember", "## Summary", "the last three sections"),
+    ("- Three.\n", "", "has 2 lines"),
+    ("(hard)", "(medium)", "no exercise is hard"),
+    ("**Title** (easy). ", "", "expected ':label"),
+    (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
+    ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
+    ("(easy)", "(hard)", "from easy to hard"),
+    ("\n{ref}`data`.\n", "\nHome.\n", "links to no other page"),
+])  # fmt: skip
+def test_what_a_chapter_lacks_is_named(planted, instead, said):
+    assert planted in GOOD
+    assert said in "; ".join(chapter_faults(GOOD.replace(planted, instead, 1)))
