@@ -313,7 +313,8 @@ def _record(study, fit, scale, eyes, split, arms, estimates, traces, crossed, to
     return new_record(
         study, configuration, [seed], rounded(metrics), scale=scale,
         parameters={"weights": told, **{name: value.to_dict() for name, value in estimates.items()}},
-        trace=rounded(trace), predictions=predictions_of(eyes, split, arms) if arms else None, columns=plane, notes=about(eyes, split),
+        trace=rounded(trace), predictions=predictions_of(eyes, split, arms) if arms else None, columns=plane,
+        notes=about(eyes, split),
         seconds=share, times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
         dtype="bf16, loss in float32" if device.type == "cuda" else "float32", device=device,
     )  # fmt: skip
