@@ -203,6 +203,28 @@ def test_sixteen_bits_are_scaled_and_not_cut(tmp_path):
     assert "32 bits a pixel" in inspect(tmp_path / "float.tiff").errors[0]
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "I;16"])
+def test_a_damaged_png_is_found_without_decoding_it(tmp_path, mode):
+    picture = Image.fromarray(pixels(1)) if mode != "I;16" else Image.fromarray(pixels(1)[..., 0].astype(np.uint16))
+    path = tmp_path / "eye.png"
+    (picture if mode == "I;16" else picture.convert(mode)).save(path)
+    content = path.read_bytes()
+    assert inspect(path).errors == [] and inspect(path).digest
+    for stop in range(20, len(content) - 1, 97):
+        path.write_bytes(content[:stop])
+        assert inspect(path).errors, f"cut after {stop} bytes"
+    for place in range(40, len(content) - 12, 211):  # between the header and the last chunk
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert inspect(path).errors, f"byte {place} is another one"
+
+
+def test_the_orientation_of_a_png_is_told(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(pixels(2)).save(tmp_path / "eye.png", exif=exif)
+    assert "is turned by its EXIF tag (orientation 3)" in inspect(tmp_path / "eye.png").warnings[0]
+
+
 def test_a_huge_picture_and_dicom_are_named(tmp_path, monkeypatch):
     Image.fromarray(pixels(0)).save(tmp_path / "huge.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
