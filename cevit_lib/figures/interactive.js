@@ -1,0 +1,128 @@
+// Figures that a reader moves: the mathematics first, without a document, then the drawing. No request, no library.
+(() => {
+  const ROOT_2PI = Math.sqrt(2 * Math.PI);
+  const density = (x) => Math.exp(-x * x / 2) / ROOT_2PI;
+
+  function cdf(x) {  // distribution function of the standard normal
+    if (x < -3.5) {  // continued fraction of Mills' ratio
+      let fraction = -x;
+      for (let k = 120; k > 0; k--) fraction = -x + k / fraction;
+      return density(x) / fraction;
+    }
+    if (x > 3.5) return 1 - cdf(-x);
+    let term = x, sum = x;
+    for (let k = 3; Math.abs(term) > 1e-17 * Math.abs(sum) && k < 400; k += 2) sum += (term *= x * x / k);
+    return 0.5 + density(x) * sum;
+  }
+
+  function score(p) {  // its inverse, by halving
+    let low = -9, high = 9;
+    for (let k = 0; k < 70; k++) {
+      const middle = (low + high) / 2;
+      if (cdf(middle) < p) low = middle; else high = middle;
+    }
+    return (low + high) / 2;
+  }
+
+  function pair(a, b, r) {  // P(U <= a, V <= b): integral over the correlation, from independence to r
+    const end = Math.asin(r), steps = 400, h = end / steps;
+    const value = (t) => Math.exp(-(a * a - 2 * a * b * Math.sin(t) + b * b) / (2 * Math.cos(t) ** 2));
+    let sum = value(0) + value(end);
+    for (let k = 1; k < steps; k++) sum += (k % 2 ? 4 : 2) * value(k * h);
+    return cdf(a) * cdf(b) + sum * h / 3 / (2 * Math.PI);
+  }
+
+  function cells(left, right, r) {  // [left][right], 0 no and 1 yes
+    const both = pair(score(left), score(right), r);
+    return [[1 - left - right + both, right - both], [left - both, both]];
+  }
+
+  // What is known of the right eye once the left one is measured. Responses: length left, right (means 0, SD 1), diagnosis left, right.
+  function update(correlation, chances, length, label) {
+    const g = correlation, c3 = -score(chances[0]), c4 = -score(chances[1]);
+    const mean = (k) => g[k][0] * length, cov = (j, k) => g[j][k] - g[j][0] * g[k][0];
+    const s3 = Math.sqrt(cov(2, 2)), s4 = Math.sqrt(cov(3, 3)), above = (mean(3) - c4) / s4;
+    if (label === null) {
+      const s = Math.sqrt(cov(1, 1));
+      return { mean: mean(1), sd: s, probability: cdf(above), density: (x) => density((x - mean(1)) / s) / s };
+    }
+    const sign = label ? 1 : -1, limit = sign * (mean(2) - c3) / s3, known = cdf(limit);
+    const hazard = density(limit) / known, slope = cov(1, 2) / cov(2, 2);
+    const variance = cov(2, 2) * (1 - hazard * (limit + hazard));
+    const residual = cov(1, 1) - slope * cov(1, 2), spread = Math.sqrt(cov(1, 1));
+    return {
+      mean: mean(1) + slope * sign * s3 * hazard,
+      sd: Math.sqrt(residual + slope * slope * variance),
+      probability: pair(limit, above, sign * cov(2, 3) / (s3 * s4)) / known,
+      density: (x) => {  // normal times the chance of the label there
+        const z = (x - mean(1)) / cov(1, 1), s = Math.sqrt(cov(2, 2) - cov(1, 2) ** 2 / cov(1, 1));
+        return density((x - mean(1)) / spread) / spread * cdf(sign * (mean(2) + cov(1, 2) * z - c3) / s) / known;
+      },
+    };
+  }
+
+  const weaken = (g, s) => g.map((row, i) => row.map((value, j) => (i === j ? 1 : s * value)));
+
+  // --- drawing: text of an SVG from the values of the controls
+  const percent = (p) => `${(100 * p).toFixed(0)} %`;
+  const text = (x, y, said, more = "") => `<text x="${x}" y="${y}" text-anchor="middle" ${more}>${said}</text>`;
+  const line = (x1, y1, x2, y2, colour, dash = "") =>
+    `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${colour}" stroke-width="2" stroke-dasharray="${dash}"/>`;
+  const BLUE = "#0072B2", ORANGE = "#D55E00", GREY = "#6f6f6f";
+
+  const figures = {
+    "four-cells": ({ left, right, rho }) => {
+      const at = (z) => 180 + 50 * z, c = [-score(left), -score(right)], p = cells(left, right, rho);
+      const e = Math.sqrt(1 + rho), f = Math.sqrt(1 - rho);  // axes of an ellipse, at 45 degrees
+      const ellipses = [0.706, 1.177, 1.665, 2.146, 2.716].map((k) =>
+        `<ellipse cx="180" cy="180" rx="${50 * k * e}" ry="${50 * k * f}" transform="rotate(-45 180 180)" fill="${BLUE}" fill-opacity="0.13" stroke="${BLUE}" stroke-opacity="0.5"/>`);
+      const names = [["neither", "right only"], ["left only", "both"]];
+      const labels = [0, 1].flatMap((l) => [0, 1].map((r) => {
+        const x = l ? 295 : 65, y = r ? 55 : 300;
+        return text(x, y, names[l][r]) + text(x, y + 18, percent(p[l][r]), 'font-weight="bold"');
+      }));
+      const drawing = ellipses.join("") + line(at(c[0]), 10, at(c[0]), 350, BLUE) +
+        line(10, 360 - at(c[1]), 350, 360 - at(c[1]), ORANGE, "7 4") + labels.join("") +
+        text(180, 374, "latent score, left eye (OS)") + text(-180, -6, "latent score, right eye (OD)", 'transform="rotate(-90)"');
+      return { drawing, told: `Both eyes: ${percent(p[1][1])}; two separate patients: ${percent(left * right)}. The chance of each eye alone stays ${percent(left)} and ${percent(right)}.` };
+    },
+    "update": ({ length, label, strength }, { correlation, chances }) => {
+      const g = weaken(correlation, strength), known = label === "unknown" ? null : label === "yes";
+      const now = update(g, chances, length, known), at = (z) => 180 + 50 * z;
+      const curve = (f, colour, dash) => {
+        const points = Array.from({ length: 141 }, (_, k) => -3.5 + k / 20).map((z) => `${at(z).toFixed(1)},${(200 - 230 * f(z)).toFixed(1)}`);
+        return `<polyline points="${points.join(" ")}" fill="none" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`;
+      };
+      const ticks = [-3, -2, -1, 0, 1, 2, 3].map((z) => text(at(z), 218, z)).join("");
+      const bar = (y, p, colour, said) => `<rect x="120" y="${y}" width="${200 * p}" height="20" fill="${colour}"/>` +
+        `<text x="112" y="${y + 15}" text-anchor="end">${said}</text>` + text(348, y + 15, percent(p));
+      const drawing = line(5, 200, 355, 200, GREY) + ticks + curve(density, GREY, "6 4") + curve(now.density, ORANGE, "") +
+        text(180, 240, "length of the right eye, in SDs from its prediction") +
+        bar(265, chances[1], GREY, "before") + bar(295, now.probability, ORANGE, "after") +
+        text(180, 345, "chance of high myopia, right eye");
+      return { drawing, told: `Right eye, given the left one: length ${now.mean.toFixed(2)} SD from its prediction, give or take ${now.sd.toFixed(2)} (before: 0, 1); high myopia ${percent(now.probability)} (before: ${percent(chances[1])}).` };
+    },
+  };
+
+  function start(box) {
+    const options = JSON.parse(box.dataset.options), controls = box.querySelector(".controls");
+    const svg = box.querySelector("svg"), told = box.querySelector(".told");
+    const draw = () => {
+      const values = {};
+      for (const input of controls.querySelectorAll("input, select")) {
+        values[input.name] = input.type === "range" ? Number(input.value) : input.value;
+        const shown = input.parentElement.querySelector("output");
+        if (shown) shown.textContent = Number(input.value).toFixed(2);
+      }
+      const made = figures[box.dataset.figure](values, options);
+      svg.innerHTML = made.drawing;
+      told.textContent = made.told;
+    };
+    controls.addEventListener("input", draw);
+    controls.addEventListener("submit", (event) => event.preventDefault());
+    box.classList.add("moves");
+    draw();
+  }
+
+  globalThis.cevitMoving = { cdf, score, pair, cells, update, weaken, start };
+})();
