@@ -10,6 +10,7 @@ patients with responses missing, as they are, and deleted on purpose. Records ho
 import argparse
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -184,9 +185,18 @@ def run(study: str, c: dict, seed: int, scale: str) -> dict:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return RUNS[study](c, seed, scale)
+        with _one_blas_thread():
+            return RUNS[study](c, seed, scale)
     finally:
         torch.set_num_threads(threads)
+
+
+def _one_blas_thread():
+    try:
+        from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    except ImportError:
+        return nullcontext()
+    return threadpool_limits(1)
 
 
 def _record(study, c, seed, scale, metrics, data, began, columns=None, parameters=None, notes=None) -> dict:
