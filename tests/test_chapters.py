@@ -168,3 +168,12 @@ def test_a_good_chapter_has_no_faults():
 def test_what_a_chapter_lacks_is_named(planted, instead, said):
     assert planted in GOOD
     assert said in "; ".join(chapter_faults(GOOD.replace(planted, instead, 1)))
+
+
+def test_the_first_page_says_what_the_records_say():
+    """What was reproduced and what was not, in the first screen, never typed; the one figure right below."""
+    from cevit_lib.verdicts.readme import first_page
+
+    text = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
+    assert first_page() in text, "run python -m cevit_lib.verdicts.readme"
+    assert text.index(first_page()) < text.index(":name: fig-two-patients") < text.index("\n## ")

@@ -1,6 +1,6 @@
-"""The README's table of claims: the verdicts page's words on the claims that most readers ask for, with their records.
+"""The verdicts where readers look first: a table of claims in the README, a shorter one on the book's first page.
 
-python -m cevit_lib.verdicts.readme
+python -m cevit_lib.verdicts.readme    writes both from the records
 """
 
 import re
@@ -8,13 +8,18 @@ from pathlib import Path
 
 from cevit_lib.paths import project_root
 from cevit_lib.verdicts.claims import CLAIMS
-from cevit_lib.verdicts.judge import count_words, judge_all
+from cevit_lib.verdicts.judge import WORDS, count_words, judge_all
 
 ASKED_FOR = (
     "theorem-2-1", "song", "corollary-a-1", "prediction", "lora", "remark-3", "toy-iterations", "toy-mixed", "toy-r34",
     "toy-mcmc", "toy-speed", "phenomenon", "proposition-1", "proposition-2", "proposition-3", "minima",
     "simulation-mae", "simulation-acc", "simulation-auc", "real-copula", "real-adapters",
 )  # fmt: skip
+#: The book's first page: what was reproduced, what was not, what nobody can test.
+ON_FIRST_PAGE = (
+    "simulation-mae", "phenomenon", "lora", "toy-r34", "proposition-1", "theorem-2-1", "slightly", "real-copula",
+)  # fmt: skip
+FIRST_HEAD = "| Verdict | The paper's claim | What the records say |\n|---|---|---|\n"
 HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n|---|---|---|---|---|---|\n"
 BETWEEN = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
 
@@ -28,6 +33,15 @@ def claims_table(folder: Path | None = None) -> str:
     return f"Of {len(judged)} claims: {counts}.\n\n{HEAD}{''.join(rows)}"
 
 
+def first_page(folder: Path | None = None) -> str:
+    """Return the counts and a few verdicts, each with its numbers, as Markdown for the preface."""
+    judged = judge_all(CLAIMS, folder)
+    counts = ", ".join(f"{number} {word}" for word, number in count_words(judged).items() if number)
+    chosen = sorted(((c, v) for c, v in judged if c.key in ON_FIRST_PAGE), key=lambda pair: WORDS.index(pair[1].word))
+    rows = "".join(f"| **{v.word}** | {c.text} | {v.because.split(';')[0]} |\n" for c, v in chosen)
+    return f"**Of {len(judged)} claims of the paper: {counts}.** For example:\n\n{FIRST_HEAD}{rows}"
+
+
 def _row(number: int, claim, verdict) -> str:
     records = ", ".join(f"`results/{study}`" for study in claim.studies) if verdict.word != "not run yet" else ""
     cells = (str(number), claim.text, claim.place, verdict.word, verdict.because.split(";")[0], records)
@@ -35,9 +49,11 @@ def _row(number: int, claim, verdict) -> str:
 
 
 def main() -> None:
-    path = project_root() / "README.md"
-    text = path.read_text(encoding="utf-8")
-    path.write_text(BETWEEN.sub(lambda _: claims_table(), text), encoding="utf-8")
+    """Write both tables between their marks."""
+    for name, table in (("README.md", claims_table), ("book/preface.md", first_page)):
+        path = project_root() / name
+        made = table()
+        path.write_text(BETWEEN.sub(lambda _, made=made: made, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
