@@ -6,12 +6,14 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: book test run clean distclean help
+.PHONY: book test run student slides clean distclean help
 
 help:
 	@echo "make book                    notebooks executed, book in _build/html"
 	@echo "make test                    tests, a smoke run of every notebook, the book with warnings as errors"
 	@echo "make run NB=name SCALE=smoke one notebook into build/run (ARGS='-p name value' for more parameters)"
+	@echo "make student                 notebooks without solutions, in build/student"
+	@echo "make slides                  slides of every chapter, in build/slides; they work offline"
 	@echo "make clean                   remove what was built, keep the environment; make distclean removes it too"
 
 # an unfinished installation leaves no stamp behind, so the next call starts it afresh
@@ -33,6 +35,12 @@ run: $(READY)
 	@test -n "$(NB)" || { echo "name a notebook: make run NB=copula_loss SCALE=smoke" >&2; exit 2; }
 	@test -f notebooks/$(basename $(notdir $(NB))).md || { echo "no notebook notebooks/$(basename $(notdir $(NB))).md; there are: $(basename $(notdir $(wildcard notebooks/*.md)))" >&2; exit 2; }
 	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb $(if $(SCALE),-p scale $(SCALE)) $(ARGS)
+
+student: $(READY)
+	$(RUN) -m cevit_lib.teaching student
+
+slides: book
+	$(RUN) -m cevit_lib.teaching slides
 
 clean:
 	rm -rf _build build book/executed .pytest_cache .ruff_cache

@@ -1,0 +1,112 @@
+"""What a teacher takes from the chapters: no solution is left in a student's notebook, and slides need no network."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from cevit_lib import pages, teaching
+from cevit_lib.errors import NotebookError
+from cevit_lib.runner.convert import has_sentinel, read_notebook
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = pages.chapters(ROOT)
+
+
+def markdown(text):
+    return nbformat.v4.new_markdown_cell(text)
+
+
+def code(text, outputs=(), **metadata):
+    return nbformat.v4.new_code_cell(text, outputs=list(outputs), metadata=metadata)
+
+
+def tick(text):
+    return text.replace("'''", "```")
+
+
+PAGE = nbformat.v4.new_notebook(cells=[
+    markdown(tick("(x)=\n# A title\n\n**What is asked?**\n\n'''{admonition} Goals\nNot on a slide.\n'''")),
+    code("scale: str = 'stored'", tags=["parameters"]),
+    markdown(tick("## Matter\n\nFirst {term}`copula`, see {eq}`eq-a`. Second. Third sentence stays away.\n\n"
+                  "'''{math}\n:label: eq-a\na = \\given b\n'''")),
+    code("draw()", [nbformat.v4.new_output("display_data", data={"image/png": "aGk="})],
+         mystnb={"figure": {"caption": "A curve $x^2$."}, "image": {"alt": "The curve rises"}}),
+    markdown(tick("## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
+                  "'''{exercise-end}\n'''\n\n"
+                  "'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer is 42.")),
+    code("secret = 42"),
+    markdown(tick("'''{solution-end}\n'''\n\n"
+                  "'''{exercise-start}\n:label: ex-b\n'''\n**Two** (hard). In words.\n"
+                  "'''{exercise-end}\n'''\n\n"
+                  "'''{solution-start} ex-b\n:class: dropdown\n'''\nBecause 43.\n"
+                  "'''{solution-end}\n'''\n\n## Where to go\n\nHome.")),
+    code("finished()"),
+])  # fmt: skip
+
+
+def test_solutions_leave_empty_cells_and_nothing_else_is_lost():
+    made = teaching.without_solutions(PAGE)
+    text = "\n".join(cell.source for cell in made.cells)
+    assert "42" not in text and "43" not in text and "{solution" not in text and "{exercise" not in text
+    assert text.count(teaching.ANSWER) == 2
+    assert "**One** (easy)" in text and "**Two** (hard)" in text and "## Where to go" in text
+    assert [cell.source for cell in made.cells if cell.cell_type == "code"] == [
+        "scale: str = 'stored'", "draw()", teaching.ANSWER, teaching.ANSWER, "finished()"]  # fmt: skip
+
+
+def test_a_solution_without_an_end_is_refused():
+    cells = [markdown(tick("'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer")), code("42")]
+    with pytest.raises(NotebookError, match="does not end"):
+        teaching.without_solutions(nbformat.v4.new_notebook(cells=cells))
+
+
+def names(source: str, kind: type) -> set[str]:
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
+    return {node.id for node in found if isinstance(node.ctx, kind)}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_without_its_solutions(chapter):
+    """No cell outside of the solutions uses a name that only a solution makes."""
+    page = read_notebook(chapter)
+    made = teaching.without_solutions(page)
+    assert has_sentinel(made)
+    left = [cell.source for cell in made.cells if cell.cell_type == "code"]
+    gone = [cell.source for cell in page.cells if cell.cell_type == "code" and cell.source not in left]
+    tasks = sum(cell.source.count("{exercise-start}") for cell in page.cells if cell.cell_type == "markdown")
+    assert left.count(teaching.ANSWER) == tasks >= 3
+    imported = {a.asname or a.name.split(".")[0] for source in left for node in ast.walk(ast.parse(source))
+                if isinstance(node, ast.Import | ast.ImportFrom) for a in node.names}  # fmt: skip
+    makes = set().union(*(names(source, ast.Store) for source in left)) | imported
+    only_in_solutions = set().union(*(names(source, ast.Store) for source in gone)) - makes
+    used = set().union(*(names(source, ast.Load) for source in left))
+    assert not used & only_in_solutions
+
+
+def test_a_slide_has_the_gist_the_equation_and_the_figure_and_no_code():
+    html = teaching.slide_deck(PAGE, {"given": "|"})
+    assert "What is asked?" in html and "First copula, see the equation. Second." in html
+    assert "Third sentence" not in html and r"\[a = \given b\]" in html
+    assert 'alt="The curve rises"' in html and r"A curve \(x^2\)." in html
+    assert "<strong>One</strong> (easy)" in html and "42" not in html and "43" not in html
+    assert "draw()" not in html and "scale" not in html and "Not on a slide" not in html
+
+
+def test_slides_load_nothing_from_elsewhere():
+    html = teaching.slide_deck(PAGE, {})
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', html)
+    assert loaded and all(address.startswith(("reveal/", "mathjax/", "data:")) for address in loaded)
+    for address in loaded:
+        if not address.startswith("data:"):
+            assert (ROOT / "assets" / address).is_file(), address
+    for style in (ROOT / "assets" / "reveal").glob("*.css"):
+        assert not re.search(r"url\((?!['\"]?data:)|@import", style.read_text())
+
+
+def test_slides_before_the_book_say_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(teaching, "EXECUTED", Path("build/nowhere"))
+    with pytest.raises(NotebookError, match="make book"):
+        teaching.write_slides(tmp_path)
