@@ -90,9 +90,9 @@ def test_a_slide_has_the_gist_the_equation_and_the_figure_and_no_code():
     html = teaching.slide_deck(PAGE, {"given": "|"})
     assert "What is asked?" in html and "First copula, see the equation. Second." in html
     assert "Third sentence" not in html and r"\[a = \given b\]" in html
-    assert 'alt="The curve rises"' in html and r"A curve \(x^2\)." in html
+    assert 'alt="The curve rises"' in html and r"\(x^2\)" in html
     assert "<strong>One</strong> (easy)" in html and "42" not in html and "43" not in html
-    assert "draw()" not in html and "scale" not in html and "Not on a slide" not in html
+    assert "draw()" not in html and "scale: str" not in html and "Not on a slide" not in html
 
 
 def test_slides_load_nothing_from_elsewhere():
