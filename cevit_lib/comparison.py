@@ -121,7 +121,7 @@ def _paired_t(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
         return dict.fromkeys(("t", "p", "low", "high"), float("nan"))
     row = pingouin.ttest(difference, 0.0).iloc[0]  # a paired test is a one-sample test of the differences
     named = {str(key).lower().replace("-", "_").replace("%", ""): value for key, value in row.items()}
-    half = abs(difference.mean() / named["t"]) * _t_quantile(len(difference) - 1)
+    half = difference.std(ddof=1) / np.sqrt(len(difference)) * _t_quantile(len(difference) - 1)
     return {"t": float(named["t"]), "p": float(named.get("p_val", named.get("p_unc"))),
             "low": float(difference.mean() - half), "high": float(difference.mean() + half)}  # fmt: skip
 

@@ -197,14 +197,14 @@ def pretrain_together(
         optimizer.step()
         losses.append(loss.detach())
         step += 1
-        if step % max(1, steps // 40) == 0 or step == steps:
+        spent = (time.perf_counter() - start) / most_seconds if most_seconds else 0.0
+        share = max(step / steps, spent, share)
+        if step % max(1, steps // 40) == 0 or share >= 1:
             mean, seconds = torch.stack(losses).mean(0).tolist(), time.perf_counter() - start  # waits for the device
             for trace, value in zip(traces, mean, strict=True):
                 trace.append({"step": step, "loss": value, "learning_rate": learning_rate * factor, "seconds": seconds})
             losses = []
             report(f"step {step} of {steps}, {seconds:.0f} s, losses {', '.join(f'{value:.3f}' for value in mean)}")
-        spent = (time.perf_counter() - start) / most_seconds if most_seconds else 0.0
-        share = max(step / steps, spent, share)
     _refuse_divergence(traces, learning_rate)
     own = {name.removeprefix("encoder."): v.detach().cpu() for name, v in parameters.items() if "encoder." in name}
     return [{name: value[k].clone() for name, value in own.items()} for k in range(size)], traces

@@ -1,0 +1,324 @@
+"""The ablation on real eyes, at smoke size on drawn ones: who is left out of what, and what a comparison may say."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("timm", reason="needs the extra vit")
+
+from cevit_lib.copula import CopulaParameters  # noqa: E402
+from cevit_lib.datasets import ImageFiles, PairedEyes  # noqa: E402
+from cevit_lib.errors import DataError, ProvenanceError, ShapeError  # noqa: E402
+from cevit_lib.studies import ablation, ablation_data, ablation_others, ablation_pretraining  # noqa: E402
+from cevit_lib.studies import ablation_tables as tables  # noqa: E402
+from cevit_lib.studies.ablation_settings import SMOKE, STUDIES, grid  # noqa: E402
+from cevit_lib.studies.masked_autoencoder import MaskedAutoencoder, build_encoder, pretrain_together  # noqa: E402
+from cevit_lib.verify import numbers  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def quiet(*_, **__):
+    return None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("ablation")
+    with tables._one_thread():
+        ablation_pretraining.run("smoke", weights=f"{where}/weights", results=where, device="cpu", report=quiet)
+    return where
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    with tables._one_thread():
+        return {s: ablation.run_study(s, "smoke", folder=folder, store=f"{folder}/weights", device="cpu", report=quiet)
+                for s in ("ablation", "ablation-references", "ablation-probe", "ablation-tuning")}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def eyes():
+    return ablation_data.load_eyes("synthetic eyes", SMOKE["size"], True)
+
+
+# ---------------------------------------------------------------- one eye, for CeCNN
+
+
+def test_one_eye_keeps_its_own_image_columns_and_nothing_of_the_other(eyes):
+    for j, name in enumerate(("OS", "OD")):
+        one = eyes.eye(j)
+        assert one.images.shape == (len(eyes), 1, 3, 32, 32) and torch.equal(one.images[:, 0], eyes.images[:, j])
+        assert torch.equal(one.y, eyes.y[:, [j, 2 + j]]) and one.continuous == 1 and one.domains == (name,)
+        assert all(name in response for response in one.responses)
+        assert torch.equal(one.covariates[:, 0], eyes.covariates[:, j]) and one.ids == eyes.ids
+
+
+def test_one_eye_of_files_and_what_has_no_one_eye(eyes, tmp_path):
+    files = ImageFiles(((tmp_path / "a", tmp_path / "b"),), size=8, mirrored=(True, False))
+    pair = PairedEyes(files, torch.zeros(1, 4, dtype=torch.float64), ("1",), ("a", "b", "c", "d"), 2)
+    assert pair.eye(1).images.paths == ((tmp_path / "b",),) and pair.eye(1).images.mirrored == (False,)
+    with pytest.raises(ShapeError, match="counted from 0"):
+        eyes.eye(2)
+    odd = PairedEyes(None, torch.zeros(1, 3, dtype=torch.float64), ("1",), ("a", "b", "patient"), 2)
+    with pytest.raises(ShapeError, match="belongs to no eye"):
+        odd.eye(0)
+
+
+# ---------------------------------------------------------------- who sees whom
+
+
+def test_no_image_of_a_test_patient_is_pretrained_on(folder, eyes):
+    images, owners = ablation_data.all_images(SMOKE)
+    for member in ablation_pretraining.members("smoke")[:-1]:
+        split = ablation_data.partition(eyes, member)
+        rows = ablation_data.without_test_patients(owners, eyes, split)
+        tested = {eyes.ids[i] for i in split.test}
+        assert not tested & set(owners[rows]) and len(rows) == len(images) - 2 * len(tested)
+        told = torch.load(ablation_data.weights_file(folder / "weights", member), weights_only=True)["told"]
+        assert told["images_seen"] == len(rows) and not told["test_images_seen"] and not told["labels_used"]
+    strangers = np.array([f"other {name}" for name in owners])
+    with pytest.raises(DataError, match="do not agree"):  # names that match nobody would leave nobody out
+        ablation_data.without_test_patients(strangers, eyes, split)
+
+
+def test_a_member_learns_from_its_own_images_alone():
+    """Other images for the second member change the second member, and not one bit of the first."""
+    images = (torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 255).to(torch.uint8)
+    changed = images.clone()
+    changed[6:] = 255 - changed[6:]
+    rows = [np.arange(6), np.arange(6, 12)]
+    settings = {"batch": 4, "decoder": {"width": 16, "depth": 1}}
+    one, other = (pretrain_together(SMOKE["encoder"], own, rows, 3, [1, 2], **settings)[0] for own in (images, changed))
+    same = [all(torch.equal(a[name], b[name]) for name in a) for a, b in zip(one, other, strict=True)]
+    assert same == [True, False]
+
+
+def test_the_batched_loss_is_that_of_the_network_alone():
+    """The first step's loss of a member equals the plain forward pass on the same draw."""
+    from cevit_lib.studies.masked_autoencoder import _stacked
+
+    program, parameters = _stacked(SMOKE["encoder"], {"width": 16, "depth": 1}, [3, 4], CPU, False)
+    generator = torch.Generator().manual_seed(5)
+    seen = torch.rand(2, 4, 3, 32, 32, generator=generator)
+    order = torch.rand(2, 4, program.patches, generator=generator).argsort(-1)
+    together = program(parameters, seen, order)
+    for k, seed in enumerate((3, 4)):
+        torch.manual_seed(seed)
+        alone = MaskedAutoencoder(build_encoder(SMOKE["encoder"]), width=16, depth=1)(seen[k], order[k])
+        torch.testing.assert_close(together[k], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_pretraining_ends_in_time_and_decayed():
+    images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
+    settings = {"batch": 2, "decoder": {"width": 16, "depth": 1}, "most_seconds": 1e-6}
+    _, traces = pretrain_together(SMOKE["encoder"], images, [np.arange(4)], 100_000, [1], **settings)
+    assert traces[0][-1]["step"] == 1 and math.isfinite(traces[0][-1]["loss"])
+
+
+def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
+    split = ablation_data.partition(eyes, SMOKE)
+    parts = ablation._inner(eyes, split, SMOKE, 0)
+    left_out = np.concatenate([part.test for part in parts])
+    assert sorted(left_out) == sorted(split.train)  # everybody once
+    for part in parts:
+        assert not set(part.train) & set(part.test) and not (set(part.train) | set(part.test)) & set(split.test)
+
+
+def test_missing_weights_name_the_command(tmp_path):
+    with pytest.raises(DataError, match="ablation_pretraining"):
+        ablation_data.Encoders(tmp_path)(SMOKE)
+
+
+# ---------------------------------------------------------------- records
+
+
+def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made, eyes):
+    for record in made["ablation"]:
+        assert set(record["metrics"]) == {"warm-up", *SMOKE["arms"], "cross-fits"}
+        weights = record["parameters"]["weights"]
+        assert weights["kind"] == "mae-fold" and not weights["test_images_seen"] and weights["hash"]
+        split = ablation_data.partition(eyes, record["configuration"])
+        assert record["predictions"]["patient"] == [eyes.ids[i] for i in split.test]  # none is cut off
+        assert len(record["predictions"]["fmcem"]) == len(split.test)
+    hashes = {r["configuration"]["fold"]: r["parameters"]["weights"]["hash"] for r in made["ablation"]}
+    assert len(set(hashes.values())) == 2
+    shown = [r for r in made["ablation"] if r["columns"]]
+    assert [(r["seeds"], r["configuration"]["fold"], r["configuration"]["adapters"]) for r in shown] == [([0], 1, True)]
+
+
+def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made, folder):
+    record = made["ablation"][1]
+    fit = (record["configuration"], record["seeds"][0])
+    encoders = ablation_data.Encoders(folder / "weights")
+    (again,) = ablation.fit_together("ablation", [fit], "smoke", CPU, None, encoders)
+    assert again["id"] == record["id"]
+    together, alone = numbers(record), numbers(again)
+    assert together.keys() == alone.keys()
+    np.testing.assert_allclose([alone[k] for k in together], [together[k] for k in together], rtol=5e-3, atol=1e-3)
+
+
+def test_what_has_a_record_is_not_fitted_again(made, folder, monkeypatch):
+    monkeypatch.setattr(ablation, "fit_together", lambda *a: pytest.fail("fitted twice"))
+    again = ablation.run_study("ablation", "smoke", folder=folder, device="cpu", report=quiet)
+    assert [r["id"] for r in again] == [r["id"] for r in made["ablation"]]
+
+
+def test_the_grid_is_ten_seeds_of_five_folds_on_one_partition():
+    wanted = grid("ablation")
+    assert len(wanted) == 100 and {c["partition"] for c, _ in wanted} == {0}
+    assert {s for _, s in wanted} == set(range(10))
+    transductive = grid("ablation-transductive")
+    assert len({c["partition"] for c, _ in transductive}) == 10
+    assert {c["weights"] for c, _ in transductive} == {"mae-all"}
+    assert not {s for _, s in grid("ablation-tuning")} & {s for _, s in wanted}
+    from cevit_lib.recipes import RECIPES
+
+    assert {*STUDIES, "ablation-pretraining"} <= set(RECIPES)
+
+
+def test_predecessors_train_and_cecnn_knows_no_dependence_across_eyes(eyes):
+    """One tiny fit; the two eyes' parameters side by side leave the eyes independent."""
+    one = CopulaParameters(torch.tensor([[1.0, 0.3], [0.3, 1.0]]), torch.tensor([2.0]))
+    other = CopulaParameters(torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.tensor([3.0]))
+    both = ablation_others.side_by_side([one, other])
+    expected = torch.eye(4)
+    expected[0, 2] = expected[2, 0] = 0.3
+    expected[1, 3] = expected[3, 1] = -0.5
+    torch.testing.assert_close(both.correlation.float(), expected)
+    assert both.scale.tolist() == [2.0, 3.0]
+    configuration, seed = grid("ablation-predecessors", "smoke")[0]
+    short = configuration | {"warm_up": configuration["warm_up"] | {"epochs": 1}}
+    with tables._one_thread():
+        record = ablation_others.fit_predecessors("ablation-predecessors", (short, seed), "smoke", CPU, None)
+    stages = {f"{kind} {stage}" for kind in ("CeCNN", "OUCopulaCNN") for stage in ("warm-up", "empirical", "copula")}
+    assert set(record["metrics"]) == stages
+    gamma = np.array(record["parameters"]["CeCNN copula"]["correlation"])
+    assert gamma[0, 1] == gamma[0, 3] == gamma[2, 3] == 0 and gamma[0, 2] != 0
+
+
+def test_the_constant_reference_is_the_training_mean_and_pixels_beat_it_where_they_tell(made, eyes):
+    record = made["ablation-references"][0]
+    split = ablation_data.partition(eyes, record["configuration"])
+    mean = eyes.y[split.train, 0].mean()
+    error = float((eyes.y[split.test, 0] - mean).abs().mean())
+    assert record["metrics"]["constant"]["MAE y1"] == pytest.approx(error, rel=1e-5)
+    assert record["metrics"]["constant"]["AUC y3"] == pytest.approx(0.5)
+    values = [[r["metrics"][name]["MAE y1"] for r in made["ablation-references"]] for name in
+              ("PCA of pixels", "constant")]  # fmt: skip
+    assert np.mean(values[0]) < 0.9 * np.mean(values[1])  # the drawn stripes show the thickness
+
+
+# ---------------------------------------------------------------- what the tables may say
+
+
+def noise(differences, seeds=10, folds=5):
+    """A frame of two arms whose differences are given, (seeds, folds)."""
+    rows = [
+        {"seed": s, "partition": 0, "fold": f + 1, "folds": folds, "weights": "none", "arm": arm, "metric": "MAE",
+         "value": 10.0 + (differences[s, f] if arm == "a" else 0.0)}
+        for s in range(seeds) for f in range(folds) for arm in ("a", "b")
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_corrected_interval_is_the_formula_by_hand():
+    from scipy.stats import t
+
+    d = np.random.default_rng(0).normal(0.2, 1.0, (10, 5))
+    row = tables.compare(noise(d), "a", "b", "MAE")
+    half = t.ppf(0.975, 49) * d.std(ddof=1) * math.sqrt(1 / 50 + 0.2 / 0.8)
+    assert row["low"] == pytest.approx(d.mean() - half) and row["high"] == pytest.approx(d.mean() + half)
+    assert row["d_z"] == pytest.approx(d.mean() / d.std(ddof=1))
+    assert (row["low"] <= 0 <= row["high"]) == (row["p_corrected"] > 0.05)  # test and interval agree
+
+
+def test_seeds_of_one_partition_do_not_make_the_study_large():
+    """All variation is between test sets: ten seeds fool the plain test, one value a test set does not see 50."""
+    by_fold = np.array([0.9, -0.3, 0.6, 0.1, 0.5])
+    row = tables.compare(noise(np.tile(by_fold, (10, 1))), "a", "b", "MAE")
+    assert row["p"] < 1e-4 and row["p_test_sets"] > 0.1 and row["word"] == "not distinguishable"
+
+
+def test_power_is_the_share_of_simulated_studies_that_find_the_effect():
+    """Differences as the correction assumes them: equally correlated by test_share."""
+    from scipy.stats import t
+
+    rng, folds, share, d = np.random.default_rng(1), 20, 0.2, 1.2
+    n = 20_000
+    shift = d * math.sqrt(folds / tables.inflated(folds, share))
+    statistic = (rng.normal(shift, 1, n)) / np.sqrt(rng.chisquare(folds - 1, n) / (folds - 1))
+    found = (np.abs(statistic) > t.ppf(0.975, folds - 1)).mean()
+    expected = tables.power(d, folds, share)
+    assert abs(found - expected) < 4 * math.sqrt(expected * (1 - expected) / n)
+    assert tables.power(tables.smallest_detectable(folds, share), folds, share) == pytest.approx(0.8, abs=1e-6)
+    assert tables.power(1e-9, folds, share) == pytest.approx(0.05, abs=1e-6)
+    assert tables.smallest_detectable(1000, share) > 1.3  # no number of seeds takes it below 2.8 standard errors of 1/2
+
+
+def test_words_follow_the_direction_of_the_metric():
+    d = np.random.default_rng(2).normal(-3.0, 0.1, (10, 5))
+    assert tables.compare(noise(d), "a", "b", "MAE")["word"] == "better"
+    frame = noise(d).assign(metric="AUC")
+    assert tables.compare(frame, "a", "b", "AUC")["word"] == "worse"
+    same = tables.compare(noise(np.zeros((10, 5))), "a", "b", "MAE")
+    assert math.isnan(same["d_z"]) or same["word"] != "better"
+
+
+def test_table_two_has_the_papers_rows_and_names_what_is_not_run(made):
+    frame = tables.metrics_frame(made["ablation"])
+    table = tables.table_two(frame)
+    assert list(dict.fromkeys(table.index.get_level_values(0))) == list(tables.TABLE_TWO)
+    assert table.loc[("CeViT vs. ViT", "printed"), "MAE_L"] == "-1.91 (<0.001)"
+    without = tables.table_two(frame[~frame["arm"].str.contains("adapters")])
+    assert set(without.loc[("ViT-A vs. ViT", "here")]) == {"not run yet"}
+
+
+def test_a_reference_without_chance_stands_beside_every_seed(made):
+    frame = tables.metrics_frame(made["ablation"] + made["ablation-references"])
+    pairs = tables.paired(frame, "cross-fitted", "PCA of pixels", "MAE")
+    assert len(pairs) == 4 and set(pairs["partition"]) == {0}  # two seeds, two folds; other partitions stay out
+
+
+def test_incomplete_grids_are_named(tmp_path):
+    with pytest.raises(ProvenanceError):
+        tables.all_parts(["ablation"], "stored", tmp_path)
+    stored = tables.all_parts(["ablation-references", "ablation-probe"], "stored")
+    assert stored["ablation-references"].complete
+    assert tables.all_parts(["ablation-probe"], "stored", tmp_path)["ablation-probe"].note == "0 of 10 folds"
+
+
+def test_worst_cases_are_the_largest_errors_and_failures_add_up(made):
+    predictions = tables.predictions_frame(made["ablation"], "cross-fitted")
+    assert len(predictions) == ablation_data.SYNTHETIC_PATIENTS  # everybody is tested once a seed
+    table = tables.worst_cases(predictions, 3)
+    error = (predictions["said RNFL_OS"] - predictions["seen RNFL_OS"]).abs()
+    other = (predictions["said RNFL_OD"] - predictions["seen RNFL_OD"]).abs()
+    assert table.index[0] == predictions["patient"][np.maximum(error, other).idxmax()]
+    groups = tables.failures(predictions)
+    thirds = groups.iloc[:3]
+    assert thirds["eyes"].sum() == 2 * len(predictions)
+    assert np.average(thirds["MAE (um)"], weights=thirds["eyes"]) == pytest.approx(pd.concat([error, other]).mean())
+
+
+def test_pictures_draw_what_they_are_given(made):
+    import matplotlib.pyplot as plt
+
+    from cevit_lib.figures import ablation as figures
+
+    frame = tables.metrics_frame(made["ablation"] + made["ablation-references"])
+    figure = figures.plot_metrics(frame, ["MAE_L", "AUC_L"], note="37 of 50 folds", smoke=True)
+    assert figure._suptitle.get_text() == "grid not complete: 37 of 50 folds"
+    mean, _ = tables.gamma_matrices(made["ablation"])["fmcem"]
+    texts = [text.get_text() for text in figures.plot_gamma(tables.gamma_matrices(made["ablation"])).axes[0].texts]
+    assert texts[0].startswith(f"{mean[0, 1]:.2f}")
+    rows = tables.comparisons(frame, tables.CONTROLS)
+    assert len(rows) == 2 * len(tables.CONTROLS)
+    figures.plot_differences(rows)
+    figures.plot_power(tables.power, [("50", 50, 0.2)], seen=0.4)
+    figures.plot_errors(tables.predictions_frame(made["ablation"], "fmcem"))
+    plt.close("all")
+    assert tables.tuning_frame(made["ablation-tuning"])["last epoch"].is_monotonic_increasing
