@@ -82,6 +82,47 @@ def _panel(axes, probabilities, rho) -> None:
     axes.set_title("eyes treated as two patients" if rho == 0 else f"eyes of one patient, correlation {rho:g}")
 
 
+def algorithm_three() -> Figure:
+    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the next.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    boxes = {
+        "train": (14, 62, "training patients\n(images, responses)", "left"),
+        "held": (14, 22, "held-out patients\n(images, responses)", "grey"),
+        "warm": (42, 62, "1. warm-up\nempirical loss", "both"),
+        "estimate": (42, 22, "2. estimate\n$\\hat\\sigma$, $\\hat\\Gamma$ from outputs", "copula"),
+        "copula": (72, 62, "3. copula loss\n$\\hat\\sigma$, $\\hat\\Gamma$ held fixed", "both"),
+        "control": (72, 88, "control: empirical loss,\nsame start and epochs", "grey"),
+        "predict": (72, 22, "new patients:\nfour outputs, four cells", "ink"),
+    }
+    arrows = [
+        ("train", "warm", ""),
+        ("warm", "copula", "weights"),
+        ("warm", "estimate", "outputs for\nheld-out patients"),
+        ("held", "estimate", ""),
+        ("estimate", "copula", "$\\hat\\sigma$, $\\hat\\Gamma$"),
+        ("warm", "control", ""),
+        ("copula", "predict", ""),
+    ]
+    with style():
+        figure, axes = new_figure((7.2, 3.9))
+        axes.set(xlim=(0, 88), ylim=(8, 98))
+        axes.axis("off")
+        for start, end, said in arrows:
+            (x0, y0), (x1, y1) = boxes[start][:2], boxes[end][:2]
+            axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "-|>", "color": color("ink"), "lw": 1.3,
+                          "shrinkA": 36, "shrinkB": 42 if x0 != x1 else 22}, zorder=1)  # fmt: skip
+            axes.text((x0 + x1) / 2 + (1 if x0 == x1 else 0), (y0 + y1) / 2 + (2 if x0 != x1 else 0), said, fontsize=8,
+                      ha="left" if x0 == x1 else "center", va="bottom" if x0 != x1 else "center")  # fmt: skip
+        for x, y, said, ink in boxes.values():
+            box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": color(ink), "lw": 1.6}
+            axes.text(x, y, said, ha="center", va="center", fontsize=8.5, zorder=2, linespacing=1.4, bbox=box)
+    return figure
+
+
 if __name__ == "__main__":
     from cevit_lib.paths import project_root
 
