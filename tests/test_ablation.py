@@ -128,6 +128,17 @@ def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
         assert not set(part.train) & set(part.test) and not (set(part.train) | set(part.test)) & set(split.test)
 
 
+def test_every_fold_has_as_many_training_patients_as_networks_side_by_side_need(eyes):
+    train, inner = ablation.smallest(SMOKE, len(eyes))
+    splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
+    assert min(len(split.train) for split in splits) == train == 23 and {len(s.test) for s in splits} == {23, 24}
+    parts = [part for split in splits for part in ablation._inner(eyes, split, SMOKE, 0)]
+    assert min(len(part.train) for part in parts) == inner
+    from cevit_lib.studies.ablation_settings import PAPER
+
+    assert ablation.smallest(PAPER, 112) == (89, 59)
+
+
 def test_missing_weights_name_the_command(tmp_path):
     with pytest.raises(DataError, match="ablation_pretraining"):
         ablation_data.Encoders(tmp_path)(SMOKE)

@@ -137,7 +137,7 @@ def fit_together(study: str, fits: list[Fit], scale: str, device: torch.device, 
     estimates: dict[str, list[CopulaParameters]] = {}
     planes: dict[int, dict] = {}
     if first["arms"]:
-        members = _members([s.train for s in splits], eyes, images, y)
+        members = _members([s.train for s in splits], eyes, images, y, smallest(first, len(eyes))[0])
         ensemble, test = fresh.copy(), [s.test for s in splits]
         traces["warm-up"] = _train(ensemble, members, None, Recipe(**first["warm_up"]), fits, "warm-up")
         arms["warm-up"] = _outputs(ensemble, members, test, first)
@@ -173,11 +173,20 @@ def _networks(fits: list[Fit], encoders: Encoders) -> list[BiChannelViT]:
     return networks
 
 
-def _members(rows: list[np.ndarray], eyes: PairedEyes, images: Tensor, y: Tensor) -> Members:
-    """Return members on their training patients; folds that differ by a patient are cut to the smallest."""
-    shortest = min(map(len, rows))
+def smallest(configuration: dict, patients: int) -> tuple[int, int]:
+    """Return how many patients every warm-up and every cross-fit trains on: the smallest part of that division.
+
+    Networks side by side need equally many. The number is that of the division, not of the neighbours, so that a fit
+    made alone is the same fit.
+    """
+    train = patients - -(-patients // configuration["folds"])
+    return train, train - -(-train // configuration["cross_fits"])
+
+
+def _members(rows: list[np.ndarray], eyes: PairedEyes, images: Tensor, y: Tensor, count: int) -> Members:
+    """Return members on ``count`` of their training patients: a part with one more leaves its last one out."""
     scales = [Standardisation.of(eyes.y[own], eyes.continuous, eyes.responses) for own in rows]
-    return Members(images, y, np.stack([own[:shortest] for own in rows]), scales)
+    return Members(images, y, np.stack([own[:count] for own in rows]), scales)
 
 
 def _outputs(ensemble: Ensemble, members: Members, rows: list[np.ndarray], configuration: dict) -> list[Tensor]:
@@ -219,7 +228,7 @@ def _cross_fit(fits, eyes, images, y, splits, fresh: Ensemble):
     found = [torch.full((len(split.train), eyes.y.shape[1]), torch.nan, dtype=torch.float64) for split in splits]
     traces: dict[str, list] = {}
     for number in range(first["cross_fits"]):
-        members = _members([own[number].train for own in inner], eyes, images, y)
+        members = _members([own[number].train for own in inner], eyes, images, y, smallest(first, len(eyes))[1])
         left_out = [own[number].test for own in inner]
         ensemble = fresh.copy()
         watch = None if first["arms"] else _Watch(eyes, members, left_out, first)

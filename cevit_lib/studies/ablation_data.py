@@ -19,7 +19,7 @@ from cevit_lib.paths import data_folder, project_root
 from cevit_lib.studies.masked_autoencoder import build_encoder
 from cevit_lib.training import streams
 
-SYNTHETIC_PATIENTS = 48
+SYNTHETIC_PATIENTS = 47  # odd, so that parts differ by a patient
 
 
 @functools.lru_cache(maxsize=2)
