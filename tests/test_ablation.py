@@ -128,6 +128,22 @@ def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
         assert not set(part.train) & set(part.test) and not (set(part.train) | set(part.test)) & set(split.test)
 
 
+def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, monkeypatch):
+    """A network that says everybody's responses must give back those of the training patients, in their order."""
+
+    class Oracle:
+        def copy(self):
+            return self
+
+    monkeypatch.setattr(ablation, "_outputs", lambda ensemble, members, rows, c: [eyes.y[own] for own in rows])
+    monkeypatch.setattr(ablation, "_train", lambda *a, **k: [])
+    splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
+    fits = [(SMOKE | {"fold": fold}, 7) for fold in (1, 2)]
+    found, _ = ablation._cross_fit(fits, eyes, eyes.load(), eyes.y, splits, Oracle())
+    for own, split in zip(found, splits, strict=True):
+        assert torch.equal(own, eyes.y[split.train])
+
+
 def test_every_fold_has_as_many_training_patients_as_networks_side_by_side_need(eyes):
     train, inner = ablation.smallest(SMOKE, len(eyes))
     splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
@@ -161,8 +177,11 @@ def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made
     assert [(r["seeds"], r["configuration"]["fold"], r["configuration"]["adapters"]) for r in shown] == [([0], 1, True)]
 
 
-def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made, folder):
-    record = made["ablation"][1]
+def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made, folder, eyes):
+    def train(record):
+        return len(ablation_data.partition(eyes, record["configuration"]).train)
+
+    record = max(made["ablation"], key=train)  # the fold with one patient more than its neighbours
     fit = (record["configuration"], record["seeds"][0])
     encoders = ablation_data.Encoders(folder / "weights")
     (again,) = ablation.fit_together("ablation", [fit], "smoke", CPU, None, encoders)
