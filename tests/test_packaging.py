@@ -136,7 +136,7 @@ LAYERS["verdicts"] = set(LAYERS)
 LAYERS["figures"] = set(LAYERS)
 LAYERS["runner"] = CORE | {"records"}
 LAYERS["pages"] = set(LAYERS)
-COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data", "teaching"}
+COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data", "teaching", "where"}
 
 
 def imports(path: Path) -> set[str]:
