@@ -196,3 +196,24 @@ def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(monkeypatch
     grid = tables.study_records("simulation", "paper", tmp_path)
     assert grid.note == "1 of 50 folds"
     assert asked == [("simulation", "paper", *([list(used)] if used else []), tmp_path)]
+
+
+def test_networks_left_behind_are_counted_by_arm(planted):
+    """Two folds whose labels were not learnt are counted, and do not weigh on the mean of the others."""
+    records = copy.deepcopy(planted.records)
+    expected = np.mean([(r["metrics"]["true"]["AUC y3"] + r["metrics"]["true"]["AUC y4"]) / 2 for r in records[2:]])
+    for record in records:
+        record["metrics"]["Bayes-optimal"] |= {"AUC y3": 0.96, "AUC y4": 0.96}
+    for record in records[:2]:
+        record["metrics"]["true"] |= {"AUC y3": 0.8, "AUC y4": 0.8}
+    found = tables.left_behind(tables.metrics_frame(records), "AUC", 0.1)
+    count, total, mean = found.loc["true"]
+    assert (count, total) == (2, 50) and mean == pytest.approx(expected, abs=1e-4)
+    assert found.loc["held-out"].iloc[0] == 0
+
+
+def test_a_study_without_records_is_an_empty_grid_only_where_it_may_be(tmp_path):
+    with pytest.raises(ProvenanceError, match="no record"):
+        tables.study_records("simulation-size", "stored", tmp_path)
+    grid = tables.study_records("simulation-size", "stored", tmp_path, required=False)
+    assert grid.records == [] and grid.note == "0 of 40 folds" and not grid.complete

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cevit_lib.records import load_records, record_id
+from cevit_lib.records.store import record_path
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Grid:
         return any(record["scale"] == "smoke" for record in self.records)
 
 
-def study_records(study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None) -> Grid:
+def study_records(
+    study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None, required: bool = True
+) -> Grid:
     """Return a study's records: stored ones, a tiny grid fitted now, or the paper's grid with its gaps fitted now.
 
     Parameters
@@ -42,6 +45,8 @@ def study_records(study: str, scale: Literal["stored", "smoke", "paper"], folder
         ``"paper"`` uses every CUDA device that is there, and skips what has a record.
     folder : path, optional
         Where records are read and written (default ``results``; a smoke grid keeps none).
+    required : bool
+        Without it, a stored study that has no record yet is a grid of none, and whoever shows it says so.
 
     Raises
     ------
@@ -58,6 +63,8 @@ def study_records(study: str, scale: Literal["stored", "smoke", "paper"], folder
     if scale == "paper":
         return Grid(study, _fit_missing(study, folder), len(wanted))
     known = set(wanted)
+    if not required and not any(record_path(study, "any", folder=folder).parent.glob("*.json")):
+        return Grid(study, [], len(wanted))
     found = [record for record in load_records(study, folder=folder) if record["id"] in known]
     return Grid(study, found, len(wanted))
 

@@ -19,8 +19,8 @@ from cevit_lib.studies.simulation_grid import Grid, study_records
 from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 
 __all__ = [
-    "Grid", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame", "implied_pairs", "means",
-    "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "summary",
+    "Grid", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame", "implied_pairs", "left_behind",
+    "means", "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "summary",
     "table_one", "tuning_frame",
 ]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
@@ -221,6 +221,15 @@ def gamma_errors(records: Iterable[dict]) -> dict[str, np.ndarray]:
             matrix[i, j] = matrix[j, i] = mean[estimate, entry]
         found[estimate] = matrix
     return found
+
+
+def left_behind(frame: pd.DataFrame, metric: str, by: float, epoch: str = "last") -> pd.DataFrame:
+    """Return for each arm how many folds exceed the floor by more than ``by``, and the mean of its other folds."""
+    own = frame[(frame["metric"] == metric) & (frame["epoch"] == epoch) & (frame["arm"] != BAYES)]
+    late = own.assign(late=own["excess"] > by).groupby("arm", sort=False)
+    rest = own[own["excess"] <= by].groupby("arm", sort=False)["value"].mean()
+    return pd.DataFrame({f"folds more than {by:g} below the floor": late["late"].sum(), "of": late.size(),
+                         f"mean {metric} of the others": rest.round(4)})  # fmt: skip
 
 
 def say_gamma(records: list[dict], entries: Iterable[str] = ("rho12", "rho34")) -> str:
