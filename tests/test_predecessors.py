@@ -146,3 +146,33 @@ def test_weights_from_a_file_are_the_ones_used(tmp_path):
     torch.save(saved, path)
     model = OUCopulaCNN("resnet18", weights=path)
     assert torch.equal(model.backbone.layer1[0].conv1.shared.weight, saved["layer1.0.conv1.weight"])
+
+
+@pytest.mark.parametrize("kind", ["CeCNN", "OUCopulaCNN", "own backbone"])
+def test_a_saved_predecessor_predicts_to_the_last_bit_what_it_did(kind, tmp_path):
+    import numpy as np
+
+    from cevit_lib.datasets import SyntheticPairs
+    from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs, save_model
+
+    data = SyntheticPairs(12, np.random.default_rng(0))
+    own = SimulationCNN() if kind == "own backbone" else None
+    if kind == "OUCopulaCNN":
+        model = OUCopulaCNN(pretrained=False, in_chans=1)
+    else:
+        model = CeCNN(own, pretrained=False) if own else CeCNN(pretrained=False, in_chans=1)
+        data = data.eye(1)
+    fit = fit_warm_up(model, data, Recipe(epochs=1, batch_size=6), rng=np.random.default_rng(1), device="cpu")
+    folder = save_model(fit, tmp_path / "model")
+    again = load_model(folder, backbone=SimulationCNN() if own else None)
+    assert type(again.model) is type(fit.model) and again.domains == fit.domains
+    assert torch.equal(predict_outputs(again, data, device="cpu"), predict_outputs(fit, data, device="cpu"))
+
+
+def test_save_model_names_what_it_knows(tmp_path):
+    from types import SimpleNamespace
+
+    from cevit_lib.training import save_model
+
+    with pytest.raises(ParameterError, match="BiChannelViT, CeCNN, OUCopulaCNN, got Linear"):
+        save_model(SimpleNamespace(model=nn.Linear(1, 1)), tmp_path / "model")
