@@ -107,7 +107,8 @@ def plain(text: str) -> str:
         kind, said = found.groups()
         return {"cite": "", "eq": "the equation", "numref": "the figure"}.get(kind, said.strip())
 
-    return re.sub(r" +([.,;:)])", r"\1", _ROLE.sub(role, text))
+    text = re.sub(r" +([.,;:)])", r"\1", _ROLE.sub(role, text))
+    return re.sub(r"(\A|[.?!] |\n\n)the (figure|equation)", r"\1The \2", text)
 
 
 def gist(text: str) -> str:
@@ -203,6 +204,7 @@ _PAGE = r"""<!doctype html>
 .reveal strong {{ font-weight: 700; }}
 .reveal code {{ font-family: ui-monospace, monospace; font-size: 0.85em; }}
 .reveal pre {{ text-align: left; }}
+.reveal mjx-container[display="true"] {{ font-size: 88% !important; max-width: 100%; }}
 .reveal img {{ max-height: 480px; max-width: 100%; }}
 .reveal .caption {{ font-size: 0.55em; text-align: left; }}
 </style>
@@ -216,7 +218,18 @@ MathJax = {{ tex: {{ inlineMath: [["\\(", "\\)"]], macros: {macros} }}, options:
 {slides}
 </div></div>
 <script src="reveal/reveal.js"></script>
-<script>Reveal.initialize({{ hash: true, slideNumber: true, transition: "none", width: 1100, height: 700 }});</script>
+<script>
+Reveal.initialize({{ hash: true, slideNumber: true, transition: "none", width: 1100, height: 700 }});
+const size = (box, wide) => `${{0.98 * parseFloat(getComputedStyle(box).fontSize) / wide}}px`;
+const fit = () => {{  // an equation that is wider than the slide is set smaller
+  for (const box of Reveal.getCurrentSlide().querySelectorAll("mjx-container[display]")) {{
+    const wide = box.scrollWidth / box.clientWidth;
+    if (wide > 1) box.style.setProperty("font-size", size(box, wide), "important");
+  }}
+}};
+Reveal.on("slidechanged", fit);
+Reveal.on("ready", () => MathJax.startup.promise.then(fit));
+</script>
 </body>
 </html>
 """
