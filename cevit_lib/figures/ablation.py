@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +58,10 @@ def plot_metrics(frame: pd.DataFrame, metrics: list[str], *, note: str = "", smo
         for ax, metric in zip(axes.flat, metrics, strict=False):
             own = frame[frame["metric"] == metric]
             drawn = [own[own["arm"] == arm]["value"].dropna().to_numpy() for arm in arms]
-            parts = ax.boxplot(drawn, orientation="horizontal", widths=0.6, patch_artist=True,
-                               flierprops={"markersize": 2.5}, medianprops={"color": color("ink")})  # fmt: skip
+            new = "orientation" in inspect.signature(ax.boxplot).parameters  # since matplotlib 3.10
+            lying = {"orientation": "horizontal"} if new else {"vert": False}
+            parts = ax.boxplot(drawn, widths=0.6, patch_artist=True, flierprops={"markersize": 2.5},
+                               medianprops={"color": color("ink")}, **lying)  # fmt: skip
             for box, arm in zip(parts["boxes"], arms, strict=True):
                 box.set(facecolor=color(ARMS[arm][1]), alpha=0.5)
             ax.set_title(metric.replace("_L", ", left eye").replace("_R", ", right eye"))
