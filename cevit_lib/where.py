@@ -54,14 +54,20 @@ def public_names(package: str) -> list[str]:
 
 @cache
 def texts() -> dict[str, str]:
-    """Page -> its source, in the order of the book."""
+    """Page -> the code on it (cells, other fenced code, and `code` in the text), in the order of the book."""
     import yaml
 
     root = project_root()
     names = [Path(name) for name in _files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))]
     sources = {name.stem: root / ("notebooks" if name.parent == EXECUTED else name.parent) / f"{name.stem}.md"
                for name in names if name != NAMES.with_suffix("")}  # fmt: skip
-    return {page: path.read_text(encoding="utf-8") for page, path in sources.items()}
+    return {page: _code(path.read_text(encoding="utf-8")) for page, path in sources.items()}
+
+
+def _code(text: str) -> str:
+    fenced = re.compile(r"^```(?:\{code-cell\}.*?|python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"(?<![}`])`([^`\n]+)`(?!`)", fenced.sub("", text))
+    return "\n".join([*fenced.findall(text), *inline])
 
 
 def mentions(page: str, name: str) -> bool:
@@ -89,7 +95,7 @@ def summary(package: str, name: str) -> str:
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return f"a constant ({type(thing).__name__})"
     line = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
-    return re.split(r"(?<=\.)\s", re.sub(r":\w+:`([^`]*)`", r"`\1`", line))[0].replace("|", "\\|").replace("``", "`")
+    return re.split(r"(?<=\.)(?<!Eq\.)(?<!al\.)\s", re.sub(r":\w+:`([^`]*)`", r"`\1`", line))[0].replace("|", "\\|").replace("``", "`")
 
 
 def names_page() -> str:

@@ -80,7 +80,9 @@ def test_a_chapter_runs_without_its_solutions(chapter):
     assert left.count(teaching.ANSWER) == tasks >= 3
     imported = {a.asname or a.name.split(".")[0] for source in left for node in ast.walk(ast.parse(source))
                 if isinstance(node, ast.Import | ast.ImportFrom) for a in node.names}  # fmt: skip
-    makes = set().union(*(names(source, ast.Store) for source in left)) | imported
+    nodes = [node for source in left for node in ast.walk(ast.parse(source))]
+    bound = {getattr(node, key, None) for node in nodes for key in ("name", "arg")}  # functions, arguments, "as error"
+    makes = set().union(*(names(source, ast.Store) for source in left)) | imported | bound
     only_in_solutions = set().union(*(names(source, ast.Store) for source in gone)) - makes
     used = set().union(*(names(source, ast.Load) for source in left))
     assert not used & only_in_solutions
