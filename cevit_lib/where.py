@@ -95,7 +95,8 @@ def summary(package: str, name: str) -> str:
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return f"a constant ({type(thing).__name__})"
     line = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
-    return re.split(r"(?<=\.)(?<!Eq\.)(?<!al\.)\s", re.sub(r":\w+:`([^`]*)`", r"`\1`", line))[0].replace("|", "\\|").replace("``", "`")
+    line = re.sub(r":\w+:`([^`]*)`", r"`\1`", line).replace("``", "`").replace("|", "\\|")
+    return re.split(r"(?<=\.)(?<!Eq\.)(?<!al\.)\s", line)[0]
 
 
 def names_page() -> str:
