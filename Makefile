@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: book test run student slides clean distclean help
+.PHONY: book test run student slides pdf colab clean distclean help
 
 help:
 	@echo "make book                    notebooks executed, book in _build/html"
@@ -14,6 +14,8 @@ help:
 	@echo "make run NB=name SCALE=smoke one notebook into build/run (ARGS='-p name value' for more parameters)"
 	@echo "make student                 notebooks without solutions, in build/student"
 	@echo "make slides                  slides of every chapter, in build/slides; they work offline"
+	@echo "make pdf                     the book as one file, _build/cevit.pdf; printed by an installed Chromium"
+	@echo "make colab REPOSITORY=o/n    notebooks with a set-up cell for Colab, in build/colab"
 	@echo "make clean                   remove what was built, keep the environment; make distclean removes it too"
 
 # an unfinished installation leaves no stamp behind, so the next call starts it afresh
@@ -41,6 +43,12 @@ student: $(READY)
 
 slides: book
 	$(RUN) -m cevit_lib.teaching slides
+
+pdf: book
+	$(RUN) -m cevit_lib.publication pdf
+
+colab: $(READY)
+	$(RUN) -m cevit_lib.publication colab $(REPOSITORY)
 
 clean:
 	rm -rf _build build book/executed .pytest_cache .ruff_cache

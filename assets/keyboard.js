@@ -10,3 +10,14 @@
   window.addEventListener("load", mark);
   window.addEventListener("resize", mark);
 })();
+// In the list of pages an arrow unfolds the pages below one: it needs a name that a screen reader can say.
+(() => {
+  document.addEventListener("DOMContentLoaded", () => {
+    for (const arrow of document.querySelectorAll(".bd-sidebar-primary details > summary")) {
+      const page = arrow.closest("li")?.querySelector("a");
+      arrow.setAttribute("aria-label", `Pages below ${page ? page.textContent.trim() : "this one"}`);
+    }
+    // the entries of the bibliography's list are items of a list
+    for (const entry of document.querySelectorAll(".citation-list > .citation")) entry.setAttribute("role", "listitem");
+  });
+})();

@@ -7,7 +7,6 @@ pictures and size need no browser. A missing browser fails under CI=true; elsewh
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,11 +14,12 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from cevit_lib import __version__, pages
+from cevit_lib import __version__, pages, publication, where
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
 NAMES = list(pages._files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
+AXE = ROOT / "tests" / "axe" / "axe.min.js"
 LIMIT = 1_500_000  # bytes of a page without the shared MathJax and theme
 
 
@@ -93,6 +93,13 @@ def test_headings_do_not_skip_a_level(page):
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
 
 
+@pytest.mark.parametrize("package", publication.PACKAGES)
+def test_every_public_object_stands_in_the_reference(package, book):
+    names = {f"cevit_lib.{package}.{name}" for name in where.public_names(package)}
+    page = book / "book" / "api" / f"{package}.html"
+    assert names <= anchors(page), sorted(names - anchors(page))
+
+
 def test_the_first_page_is_reached_from_the_top(book):
     assert f"{NAMES[0]}.html" in (book / "index.html").read_text()
 
@@ -107,16 +114,10 @@ def test_no_page_of_the_book_loads_from_elsewhere(page):
 # --- in a browser
 
 
-def browser_path() -> str | None:
-    named = os.environ.get("CEVIT_CHROMIUM")
-    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    return next((found for found in map(shutil.which, names) if found), None)
-
-
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, driven by playwright; nothing is downloaded."""
-    path = browser_path()
+    path = publication.browser_path()
     if path is None:
         reason = "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
         if os.environ.get("CI", "").lower() == "true":
@@ -174,6 +175,63 @@ def test_every_formula_is_typeset(opened):
 def test_nothing_sticks_out_on_a_phone(opened):
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# All of axe's rules in the light theme; the dark one has other colours and nothing else, so there the rule on contrast.
+AXE_RUN = """async ([theme, options]) => {
+  const root = document.documentElement;
+  root.dataset.theme = root.dataset.mode = theme;
+  const found = await axe.run(document, options);
+  return {rules: found.passes.length + found.violations.length + found.incomplete.length + found.inapplicable.length,
+          faults: found.violations.filter(each => ["serious", "critical"].includes(each.impact)).map(each =>
+            `${each.impact}: ${each.id}: ` + each.nodes.slice(0, 3).map(node =>
+              `${node.target.join(" ")} ${(node.any[0] || node.all[0] || node.none[0] || {}).message}`).join("; "))};
+}"""
+
+
+def axe_faults(tab, theme: str) -> list[str]:
+    """What axe calls serious or critical on an open page."""
+    if not tab.evaluate("() => 'axe' in window"):
+        tab.add_style_tag(content="* { transition: none !important; animation: none !important; }")
+        tab.evaluate(AXE.read_text() + "; 0")
+    options = {"resultTypes": ["violations"]}
+    if theme == "dark":
+        options["runOnly"] = {"type": "rule", "values": ["color-contrast"]}
+    found = tab.evaluate(AXE_RUN, [theme, options])
+    assert found["rules"] >= (60 if theme == "light" else 1), "axe ran fewer rules than it has"
+    return found["faults"]
+
+
+def test_a_page_is_accessible_to_everybody(opened):
+    """axe-core on the page as a browser shows it, light and dark, closed boxes opened."""
+    opened.evaluate("() => document.querySelectorAll('details').forEach(box => box.open = true)")
+    for theme in ("light", "dark"):
+        assert axe_faults(opened, theme) == [], theme
+
+
+def test_the_check_for_accessibility_sees_faults(browser):
+    """The check itself is checked: pale text, a picture without words, a button without a name, no language."""
+    tab = browser.new_page()
+    tab.set_content("<html><body><main><h1 style='color:#ccc'>pale</h1>"
+                    "<img src='data:,'><button></button></main></body></html>")  # fmt: skip
+    found = " ".join(axe_faults(tab, "light"))
+    tab.close()
+    assert all(rule in found for rule in ("color-contrast", "image-alt", "button-name", "html-has-lang")), found
+
+
+def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
+    """A folded cell opens with Enter once it has the focus, as a solution does."""
+    tab = browser.new_page()
+    tab.goto((book / "book" / "executed" / "copula_loss.html").as_uri())
+    for found in ("details.hide summary", ".solution button.toggle-button"):
+        first = tab.locator(found).first
+        first.focus()
+        state = "e => e.closest('details') ? e.closest('details').open : !e.closest('.toggle-hidden')"
+        before = first.evaluate(state)
+        tab.keyboard.press("Enter")
+        tab.wait_for_timeout(200)
+        assert first.evaluate(state) != before, found
+    tab.close()
 
 
 def test_the_check_for_raw_formulas_sees_one(book, browser, tmp_path):

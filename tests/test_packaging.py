@@ -135,8 +135,9 @@ LAYERS["records"] = set(LAYERS)
 LAYERS["verdicts"] = set(LAYERS)
 LAYERS["figures"] = set(LAYERS)
 LAYERS["runner"] = CORE | {"records"}
+LAYERS["sphinx_extension"] = set()
 LAYERS["pages"] = set(LAYERS)
-COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data", "teaching", "where"}
+COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data", "teaching", "where", "publication"}
 
 
 def imports(path: Path) -> set[str]:

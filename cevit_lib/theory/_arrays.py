@@ -60,7 +60,7 @@ def outputs_from_scores(scores, n_continuous: int = 2):
 def scores_from_outputs(outputs, n_continuous: int = 2):
     """Turn outputs into Gaussian scores: q = mu for a mean, q = Phi^{-1}(S(mu)) for a logit (Section 4).
 
-    Uses q = -sign(mu) Phi^{-1}(S(-|mu|)), which keeps its accuracy where S(mu) rounds to 1.
+    Uses ``q = -sign(mu) Phi^{-1}(S(-|mu|))``, which keeps its accuracy where S(mu) rounds to 1.
     """
     outputs = np.array(outputs, dtype=float)
     logits = outputs[:, n_continuous:]

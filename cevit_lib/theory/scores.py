@@ -28,9 +28,9 @@ class StrongerCovariance:
     estimated, truth : array (p, p)
         Cov(q-hat) and Cov(q).
     occurs : bool array (p, p)
-        |Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)| off the diagonal.
+        ``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|`` off the diagonal.
     ratio : array (p, p)
-        |Cov(q-hat)| / |Cov(q)|; infinite where the truth has none.
+        ``|Cov(q-hat)| / |Cov(q)|``; infinite where the truth has none.
     """
 
     estimated: np.ndarray

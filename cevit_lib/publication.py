@@ -1,0 +1,224 @@
+"""What is published beside the pages: one PDF, notebooks for Colab, archives of a release, the pages of the reference.
+
+Commands::
+
+    python -m cevit_lib.publication pdf                       _build/cevit.pdf; needs a built book and Chromium
+    python -m cevit_lib.publication colab owner/name          build/colab/vVERSION/*.ipynb, each with a set-up cell
+    python -m cevit_lib.publication assets                    build/release/*.zip: executed notebooks, records
+    python -m cevit_lib.publication api                       book/api/*.md, one page a package
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from cevit_lib import __version__
+from cevit_lib.errors import NotebookError
+from cevit_lib.paths import project_root, results_folder
+from cevit_lib.where import PAGE_OF, public_names
+
+#: Package -> what it is for.
+PACKAGES = {
+    "normal": "Normal probabilities in one, two and more dimensions",
+    "copula": "The mixed likelihood, the losses, predictions",
+    "estimation": "Estimators of the copula's parameters",
+    "theory": "The paper's propositions as functions",
+    "datasets": "Pairs of eyes: tables, photographs, synthetic ones",
+    "encoder": "The bi-channel encoder and its predecessors",
+    "training": "Warm-up, copula training, saved models",
+    "metrics": "Errors, agreement, calibration by patients",
+    "comparison": "Paired comparisons over seeds and folds",
+    "fit": "A fit of one's own table and photographs",
+    "verdicts": "Claims, rules and verdicts",
+    "records": "Records of runs and where they come from",
+    "runner": "Running notebooks strictly",
+    "figures": "The style of the figures",
+    "errors": "Errors and warnings",
+}
+_SETUP = '''# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
+    address = "https://github.com/{repository}"
+    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address, "/content/cevit"]
+    subprocess.run(clone, check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "/content/cevit[vit,book]"], check=True)
+if os.path.isdir("/content/cevit"):
+    os.environ["CEVIT_ROOT"] = "/content/cevit"
+'''
+
+
+def _page_of(package: str) -> str:
+    """The page of the book that introduces a package, as seen from ``book/api``."""
+    page = PAGE_OF[package]
+    return f"../executed/{page}" if (project_root() / "notebooks" / f"{page}.md").is_file() else f"../{page}"
+
+
+def api_page(package: str) -> str:
+    """Return the source of the reference page of one package."""
+    module = importlib.import_module(f"cevit_lib.{package}")
+    things = {name: getattr(module, name) for name in public_names(package)}
+    constants = [name for name, thing in things.items() if not (inspect.isclass(thing) or inspect.isroutine(thing))]
+    lines = [f"# `cevit_lib.{package}`", "",
+             f"{PACKAGES[package]}. The page that introduces it: {{doc}}`{_page_of(package)}`.", "", "```{eval-rst}",
+             f".. automodule:: cevit_lib.{package}", "   :members:", "   :undoc-members:"]  # fmt: skip
+    if hasattr(module, "__all__"):
+        lines.append("   :imported-members:")
+    if constants:
+        lines.append(f"   :exclude-members: {', '.join(constants)}")
+    for name in constants:  # autodoc passes over an imported constant: it carries no docstring
+        lines += ["", f".. py:data:: {name}", f"   :module: cevit_lib.{package}", "",
+                  f"   A constant ({type(things[name]).__name__})."]  # fmt: skip
+    return "\n".join([*lines, "```", ""])
+
+
+def api_pages() -> dict[str, str]:
+    """Return file name -> text of the reference: the overview and a page for each package."""
+    rows = [f"| {{doc}}`{name}` | {purpose} | {{doc}}`{_page_of(name)}` |" for name, purpose in PACKAGES.items()]
+    head = ["# Reference", "", "Every public object of the library, generated from its docstring. Each package has a "
+            "page; the page of the book that explains it stands beside, and {doc}`../names` has all names.", "",
+            "| Package | What it is for | Explained in |", "|---|---|---|"]  # fmt: skip
+    return {"index.md": "\n".join([*head, *rows, ""])} | {f"{name}.md": api_page(name) for name in PACKAGES}
+
+
+def colab_notebook(source: Path, repository: str):
+    """Return a notebook whose first cell installs this release on Colab and does nothing elsewhere."""
+    import nbformat
+
+    notebook = nbformat.read(source, as_version=4)
+    cell = nbformat.v4.new_code_cell(_SETUP.format(repository=repository, version=__version__), id="set-up")
+    notebook.cells.insert(0, cell)
+    return notebook
+
+
+def write_colab(repository: str, folder: Path) -> list[Path]:
+    """Write every clean notebook with its set-up cell and return the files."""
+    import nbformat
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for source in sorted((project_root() / "notebooks" / "ipynb").glob("*.ipynb")):
+        nbformat.write(colab_notebook(source, repository), folder / source.name)
+        made.append(folder / source.name)
+    return made
+
+
+def write_assets(folder: Path) -> list[Path]:
+    """Write the archives of a release: notebooks as executed for the book, and all records.
+
+    Raises
+    ------
+    NotebookError
+        The book was not built, so that there are no executed notebooks.
+    """
+    executed = sorted((project_root() / "book" / "executed").glob("*.ipynb"))
+    if not executed:
+        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
+    records = sorted(path for path in results_folder().rglob("*") if path.is_file())
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, files, top in (("notebooks", executed, executed[0].parent), ("records", records, results_folder())):
+        made.append(folder / f"cevit-{__version__}-{name}.zip")
+        with zipfile.ZipFile(made[-1], "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in files:
+                archive.write(path, f"{name}/{path.relative_to(top).as_posix()}")
+    return made
+
+
+def browser_path() -> str | None:
+    """Return the program of an installed Chromium (``CEVIT_CHROMIUM`` names another), or None."""
+    named = os.environ.get("CEVIT_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
+def one_page() -> Path:
+    """Build the whole book as one HTML file and return it; any warning but those of the other builder is an error."""
+    root = project_root()
+    program = "from jupyter_book.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "build", str(root), "--builder", "singlehtml", "-q"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    found = sorted((root / "_build" / "singlehtml").rglob("*.html"), key=lambda path: path.stat().st_size)
+    if done.returncode or not found:
+        raise NotebookError("the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:])
+    return found[-1]
+
+
+def write_pdf(target: Path) -> Path:
+    """Print the book to one PDF with numbered pages, bookmarks and tags.
+
+    Raises
+    ------
+    NotebookError
+        Chromium or playwright is missing, or the book was not built; the message says how to get it.
+    """
+    browser = browser_path()
+    if browser is None:
+        raise NotebookError("the PDF is printed by Chromium, and none was found: install it (Debian and Ubuntu: "
+                            "apt-get install chromium) or name the program in CEVIT_CHROMIUM")  # fmt: skip
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise NotebookError("printing needs playwright: pip install 'cevit-lib[dev]'; it uses the installed "
+                            "Chromium and downloads none") from None  # fmt: skip
+    if not any((project_root() / "book" / "executed").glob("*.ipynb")):
+        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
+    page, target = one_page(), Path(target)
+    foot = ('<div style="font-size:8px;width:100%;text-align:center">'
+            f'Version {__version__} · <span class="pageNumber"></span></div>')  # fmt: skip
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        tab = running.new_page(color_scheme="light")
+        tab.goto(page.as_uri(), timeout=120_000)
+        tab.evaluate("() => window.MathJax?.startup?.promise")
+        tab.evaluate("() => document.querySelectorAll('details').forEach(found => found.open = true)")
+        tab.emulate_media(media="print")
+        tab.pdf(path=target, format="A4", display_header_footer=True, header_template="<span></span>",
+                footer_template=foot, margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
+                tagged=True, outline=True, print_background=True)  # fmt: skip
+        running.close()
+    return target
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m cevit_lib.publication", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("pdf", "assets", "api"):
+        commands.add_parser(name)
+    commands.add_parser("colab").add_argument("repository", help="owner/name of the public repository")
+    given = parser.parse_args(arguments)
+    root = project_root()
+    try:
+        if given.command == "pdf":
+            made = [write_pdf(root / "_build" / "cevit.pdf")]
+        elif given.command == "assets":
+            made = write_assets(root / "build" / "release")
+        elif given.command == "colab":
+            made = write_colab(given.repository, root / "build" / "colab" / f"v{__version__}")
+        else:
+            made = []
+            for name, text in api_pages().items():
+                made.append(root / "book" / "api" / name)
+                made[-1].parent.mkdir(exist_ok=True)
+                made[-1].write_text(text, encoding="utf-8")
+    except NotebookError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in made:
+        print(path.relative_to(root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What is published beside the pages: reference, notebooks for Colab, archives, PDF, the workflows' promises."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cevit_lib import __version__, publication, sphinx_extension, where
+from cevit_lib.errors import NotebookError
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIES = sorted((ROOT / "notebooks" / "ipynb").glob("*.ipynb"))
+
+
+def test_the_reference_has_a_page_for_each_package_and_is_up_to_date():
+    assert set(publication.PACKAGES) == set(where.PAGE_OF)
+    for name, text in publication.api_pages().items():
+        assert (ROOT / "book" / "api" / name).read_text() == text, "run python -m cevit_lib.publication api"
+
+
+def test_a_colab_button_opens_a_notebook_that_exists():
+    """Each chapter's button names a file that the workflow writes from a committed copy."""
+    written = {path.stem for path in COPIES}
+    chapters = [name for name in _toc_names() if "/executed/" in name]
+    assert chapters
+    for name in chapters:
+        address = sphinx_extension.colab_address(name, "owner/name", __version__)
+        assert address == f"{sphinx_extension.COLAB}/owner/name/blob/colab/v{__version__}/{Path(name).name}.ipynb"
+        assert Path(name).name in written
+    assert sphinx_extension.colab_address("book/preface", "owner/name", __version__) is None
+    with pytest.raises(ValueError, match="expected owner/name"):
+        sphinx_extension.colab_address("book/executed/data", "https://somewhere/x", __version__)
+
+
+def _toc_names():
+    from cevit_lib.pages import _files
+
+    return list(_files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
+
+
+def test_colab_notebooks_have_a_guarded_set_up_cell_pinned_to_the_release(tmp_path):
+    made = publication.write_colab("owner/name", tmp_path)
+    assert [path.name for path in made] == [path.name for path in COPIES]
+    for path, source in zip(made, COPIES, strict=True):
+        cells, clean = json.loads(path.read_text())["cells"], json.loads(source.read_text())["cells"]
+        assert cells[1:] == clean
+        code = "".join(cells[0]["source"])
+        assert f'"v{__version__}"' in code and "https://github.com/owner/name" in code
+        assert not any(line.lstrip().startswith(("!", "%")) for line in code.splitlines())
+        ast.parse(code)
+
+
+def test_the_set_up_cell_does_nothing_outside_colab(monkeypatch):
+    code = publication._SETUP.format(repository="owner/name", version=__version__)
+    monkeypatch.setattr(subprocess, "run", lambda *given, **_: pytest.fail(f"ran {given}"))
+    before = dict(os.environ)
+    exec(compile(code, "set-up", "exec"), {})
+    assert dict(os.environ) == before
+
+
+def test_the_archives_of_a_release_hold_all_records(tmp_path, monkeypatch):
+    executed = tmp_path / "book" / "executed"
+    executed.mkdir(parents=True)
+    monkeypatch.setattr(publication, "project_root", lambda: tmp_path)
+    with pytest.raises(NotebookError, match="run make book first"):
+        publication.write_assets(tmp_path / "release")
+    (executed / "data.ipynb").write_text("{}")
+    notebooks, records = publication.write_assets(tmp_path / "release")
+    assert __version__ in notebooks.name and zipfile.ZipFile(notebooks).namelist() == ["notebooks/data.ipynb"]
+    expected = {f"records/{path.relative_to(ROOT / 'results').as_posix()}" for path in (ROOT / "results").rglob("*")
+                if path.is_file()}  # fmt: skip
+    assert set(zipfile.ZipFile(records).namelist()) == expected
+
+
+def test_a_missing_browser_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setenv("CEVIT_CHROMIUM", "no-such-browser")
+    command = [sys.executable, "-m", "cevit_lib.publication", "pdf"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "apt-get install chromium" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_zenodo_says_what_the_citation_file_says():
+    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert zenodo["title"] == citation["title"] and zenodo["version"] == citation["version"] == __version__
+    assert zenodo["license"] == citation["license"] and zenodo["upload_type"] == "software"
+    assert {each["name"] for each in zenodo["creators"]} == {each["name"] for each in citation["authors"]}
+    assert zenodo["keywords"] == citation["keywords"]
+
+
+def test_the_workflows_publish_what_the_book_promises():
+    workflow = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
+    steps = [step for job in yaml.safe_load(workflow)["jobs"].values() for step in job["steps"]]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    assert all(wanted in commands for wanted in ("make book", "make pdf", "publication assets", "make colab"))
+    assert "CEVIT_REPOSITORY" in workflow
