@@ -14,6 +14,7 @@ import argparse
 import importlib
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -143,15 +144,36 @@ def browser_path() -> str | None:
 
 
 def one_page() -> Path:
-    """Build the whole book as one HTML file and return it; any warning but those of the other builder is an error."""
+    """Build the whole book as one HTML file and return it.
+
+    Raises
+    ------
+    NotebookError
+        It was not written; the message ends with what Sphinx said.
+    """
     root = project_root()
     program = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", program, "build", str(root), "--builder", "singlehtml", "-q"]
+    command = [sys.executable, "-c", program, "build", str(root), "--builder", "singlehtml", "-q", "--all"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    found = sorted((root / "_build" / "singlehtml").rglob("*.html"), key=lambda path: path.stat().st_size)
-    if done.returncode or not found:
+    folder = root / "_build" / "singlehtml"
+    written = folder / "book" / "preface.html"
+    if done.returncode or not written.is_file():
         raise NotebookError("the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:])
-    return found[-1]
+    page = folder / "cevit.html"  # Sphinx writes its addresses as seen from here, and the file one folder below
+    page.write_text(links_within(written.read_text(encoding="utf-8")), encoding="utf-8")
+    return page
+
+
+def links_within(text: str) -> str:
+    """Turn links between pages into links within the one page that holds them all."""
+    places = {name.rsplit("/", 1)[-1]: f"document-{name}" for name in re.findall(r'id="document-([^"]+)"', text)}
+
+    def within(found: re.Match) -> str:
+        name, anchor = found.groups()
+        place = anchor[1:] if anchor else places.get(name)
+        return f'href="#{place}"' if place else found.group()
+
+    return re.sub(r'href="(?!\w+:)(?:[\w./-]*/)?([\w-]+)\.html(#[^"]+)?"', within, text)
 
 
 def write_pdf(target: Path) -> Path:

@@ -1,6 +1,7 @@
 """What this book adds to Sphinx; loaded by ``_config.yml`` and by nothing else.
 
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
+- fields of named tuples stand in the reference without Python's own remark on their number;
 - a page made from a notebook gets a button that opens it on Colab, if the book is built for a public repository
   (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no such button.
 """
@@ -48,8 +49,15 @@ def _share_with_one_file(app) -> None:
         handlers.setdefault("singlehtml", {}).setdefault(node, pair)
 
 
+def _quiet_fields(app, what: str, name: str, thing, options, lines: list[str]) -> None:
+    """Python's own words for a named tuple's fields say nothing that a reader wants; the class tells what they are."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
     app.connect("builder-inited", _share_with_one_file, priority=1)
+    app.connect("autodoc-process-docstring", _quiet_fields)
     app.connect("html-page-context", _add_button)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -84,6 +85,13 @@ def test_a_missing_browser_is_named_with_its_remedy(monkeypatch):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert "apt-get install chromium" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_links_between_pages_stay_within_the_one_page():
+    text = ('<span id="document-book/executed/fit"></span><a href="fit.html">1</a><a href="../fit.html#x">2</a>'
+            '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a>')  # fmt: skip
+    found = re.findall('href="([^"]+)"', publication.links_within(text))
+    assert found == ["#document-book/executed/fit", "#x", "https://a.b/fit.html", "other.html"]
 
 
 def test_zenodo_says_what_the_citation_file_says():
