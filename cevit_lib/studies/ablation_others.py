@@ -90,7 +90,7 @@ def _arms(kind: str, train: PairedEyes, test: PairedEyes, c: dict, seed: int, nu
         "empirical": fit_warm_up(warm, train, further, rng=streams(seed, *key, 1).order, device=device),
         "copula": fit_copula(warm, train, estimate, further, rng=streams(seed, *key, 1).order, device=device),
     }
-    return {name: predict_outputs(own, test, device=device).double().cpu() for name, own in arms.items()}, estimate
+    return {name: predict_outputs(own, test, device=device).cpu().double() for name, own in arms.items()}, estimate
 
 
 def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:

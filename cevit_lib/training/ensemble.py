@@ -162,7 +162,7 @@ class Ensemble:
             at = torch.as_tensor(padded[:, start : start + chunk], device=self.device)
             with autocast(self.device, precision):
                 parts.append(self(members.images[at].float()).float())
-        return members.outside(torch.cat(parts, 1)[:, :count]).double().cpu()
+        return members.outside(torch.cat(parts, 1)[:, :count]).cpu().double()
 
 
 def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
