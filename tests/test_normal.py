@@ -89,9 +89,10 @@ def test_central_route_agrees_with_the_wedge_at_the_switch():
     x, y, r = torch.meshgrid(grid, grid, double(SWITCHES + [0.2, -0.5, 0.75, -0.85, 0.92, -0.92]), indexing="ij")
     wedge = log_wedge_value(x, y, r, 24)
     difference = (log_bivariate_normal_cdf(x, y, r) - wedge).abs()
-    likely = wedge > math.log(1e-3)
+    likely, rare = wedge > math.log(1e-3), wedge < math.log(1e-10)
     assert difference[likely].max() < 1e-13
-    assert difference[~likely].max() < 1e-11
+    assert difference[~likely & ~rare].max() < 1e-11
+    assert difference[rare].max() < 1e-10  # P down to 1e-98: processors differ in the last places of exp and log
 
 
 def test_float32_is_at_the_input_rounding_floor(stored):
