@@ -6,7 +6,10 @@
 """
 
 import argparse
+import os
 import sys
+import warnings
+from collections.abc import Callable
 from importlib import import_module
 
 from cevit_lib import __version__
@@ -28,11 +31,12 @@ COMMANDS = {
 
 def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands; only the wanted one's module is imported, for its options."""
-    parser = argparse.ArgumentParser(prog="cevit", description="The CeViT compendium's command.")
+    parser = argparse.ArgumentParser(prog="cevit", description="The CeViT compendium's command.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cevit {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (text, module, declare, execute) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".",
+                                      allow_abbrev=False)  # fmt: skip
         if name == wanted:
             loaded = import_module(module)
             getattr(loaded, declare)(command)
@@ -48,6 +52,18 @@ def remedy(package: str) -> str:
     return f"pip install 'cevit-lib[{groups[0] if groups else 'vit,book'}]'"
 
 
+def _in_words(command: str, usual: Callable[..., None]) -> Callable[..., None]:
+    """Return what prints the library's own warnings as a sentence, without Python's line of source."""
+
+    def show(message, category, *place, **further) -> None:
+        if category.__module__ == "cevit_lib.errors":
+            print(f"cevit {command}: warning: {message}", file=sys.stderr)
+        else:
+            usual(message, category, *place, **further)
+
+    return show
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 0, 1 (it ran and found a fault), 2 (it could not run) or 128 + a signal's number."""
     from cevit_lib.runner.run import join_pairs
@@ -56,15 +72,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser(next((word for word in words if not word.startswith("-")), None))
     options = parser.parse_args(words)
     try:
-        return options.execute(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _in_words(options.command, warnings.showwarning)
+            status = options.execute(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read has enough, such as head; Python's own last flush must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
     except CevitError as error:
         print(f"cevit {options.command}: {error}", file=sys.stderr)
         return getattr(error, "exit_status", 2)
     except ModuleNotFoundError as error:
         if (error.name or "cevit_lib").startswith("cevit_lib"):
             raise
-        print(f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
-              file=sys.stderr)
+        print(
+            f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(f"cevit {options.command}: interrupted", file=sys.stderr)

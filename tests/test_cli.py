@@ -3,13 +3,14 @@
 import re
 import subprocess
 import sys
+import warnings
 from importlib import util
 from pathlib import Path
 
 import pytest
 
 from cevit_lib import __version__, cli
-from cevit_lib.errors import DataError
+from cevit_lib.errors import DataError, NotConvergedWarning
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "torchvision", "timm", "peft", "papermill", "pandas", "scipy", "matplotlib")
@@ -86,6 +87,34 @@ def test_interruption_and_bugs(planted, capsys):
     assert capsys.readouterr().err == "cevit doctor: interrupted\n"
     with pytest.raises(ZeroDivisionError):
         planted(ZeroDivisionError())
+
+
+def test_options_are_spelled_out(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["fit", "--data", "synthetic", "--epoch", "12"])
+    assert "unrecognized arguments: --epoch 12" in capsys.readouterr().err
+
+
+def test_a_reader_who_has_enough_ends_a_command_quietly():
+    program = "import sys; from cevit_lib.cli import main; sys.exit(main(['doctor']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        command.stdout.close()
+        said = command.stderr.read()
+    assert command.returncode == 141 and said == b""
+
+
+def test_a_warning_of_ours_is_a_sentence_and_others_are_as_usual(monkeypatch, capsys):
+    def warn(options):
+        warnings.warn("it did not converge", NotConvergedWarning, stacklevel=1)
+        warnings.warn("something else", UserWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("cevit_lib.doctor.main", warn)
+    with warnings.catch_warnings(record=True) as usual:
+        warnings.simplefilter("always")
+        assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().err == "cevit doctor: warning: it did not converge\n"
+    assert [str(one.message) for one in usual] == ["something else"]
 
 
 def test_bad_parameter_of_a_run_is_one_line(tmp_path, capsys):

@@ -107,7 +107,7 @@ def test_the_same_command_again_fits_nothing(done, eyes, monkeypatch, capsys):
     words = ["fit", "--csv", eyes / "eyes.csv", "--images", eyes / "photos", "--layout", eyes / "eyes.yml", *SHORT]
     assert cevit(*words, "--results", done, "--workers", "3") == 0  # the number of readers is no part of a fit
     assert capsys.readouterr().out.count("exists, skipped") == 2
-    assert cevit(*words, "--results", done, "--batch-size", "7", "--save", done / "models") == 1
+    assert cevit(*words, "--results", done, "--batch-size", "7", "--save", done / "models") == 2
     assert "is the model of another fit" in capsys.readouterr().err
 
 
@@ -178,6 +178,12 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(done, eyes, tmp_path
     assert "does not exist" in said_by(capsys, *fitting[:4], tmp_path / "nowhere", *fitting[5:])
     assert "none.yml cannot be read" in said_by(capsys, *fitting[:6], tmp_path / "none.yml", *SHORT)
     assert "fewer folds" in said_by(capsys, *fitting, "--folds", "15")
+    for words, told in ((("--epochs", "0"), "epochs=0"), (("--backbone", "vit_nosuch"), "vit_nosuch"),
+                        (("--device", "quantum"), "device 'quantum' cannot be used here")):  # fmt: skip
+        said = said_by(capsys, *fitting, *words)
+        assert told in said and len(said.strip().splitlines()) == 1  # once, not once a fold
+    nothing = ("--results", tmp_path / "nothing", "--output", tmp_path / "r.html")
+    assert "that 'cevit fit' wrote" in said_by(capsys, "report", *nothing)
     other = tmp_path / "other.yml"
     other.write_text(layout.read_text().replace("HM:", "myopia:"))
     said = said_by(capsys, *predicting, "--layout", other, "--table", tmp_path / "x.csv")

@@ -165,6 +165,7 @@ def test_files_that_are_no_table(tmp_path):
     ({"binray": {}}, "unknown key 'binray', perhaps 'binary'"),
     ({"continuous": {"AL": "al >= 26"}}, "'al >= 26' is a rule; put it under 'binary'"),
     ({"binary": {"HM": "se <= high"}}, "'high' is no number"),
+    ({"binary": {"HM": "se =< -6"}}, "'=<' is no comparison"), ({"binary": {"HM": "se = 1"}}, "'=' is no comparison"),
     ({"patient_level": ["XX"]}, "'XX'"), ({"laterality": {"1": "right"}}, "maps codes to OS or OD"),
     ({"continuous": ["al"]}, "expected a map"), ({"size": "big"}, "positive whole number"),
     ({"eye": None}, "one row a patient"),

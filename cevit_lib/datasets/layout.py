@@ -18,6 +18,7 @@ LATERALITY = {
 MISSING = ("", "/", "-", ".", "na", "n/a", "nan", "null")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _RULE = re.compile(r"(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+)")
+_NO_RULE = re.compile(rf"(=<|=>|(?<![<>=!])=(?=\s*{NUMBER.pattern}$))")
 _COMPARE = {
     "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
@@ -54,6 +55,9 @@ class Rule:
     def parse(cls, text: str) -> "Rule":
         """Read a rule; one without an operator is a plain column."""
         text = str(text).strip().replace("≤", "<=").replace("≥", ">=").replace("−", "-")
+        strange = _NO_RULE.search(text)
+        if strange:
+            raise DataError(f"rule {text!r}: {strange[1]!r} is no comparison; write <=, >=, <, >, == or !=.")
         match = _RULE.fullmatch(text)
         rule = cls(*match.groups()) if match else cls(text)
         if rule.operator in ("<", "<=", ">", ">=") and not NUMBER.fullmatch(rule.limit):

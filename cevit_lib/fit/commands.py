@@ -79,6 +79,8 @@ def _run_folds(options: argparse.Namespace) -> int:
     for fold in folds:
         try:
             records.append(_one(options, data, *identities[fold], crew))
+        except ParameterError:  # wrong in every fold, and no second try mends it
+            raise
         except CevitError as error:
             failures.append(fold)
             print(f"{_name(fold, options)} failed: {error}", file=sys.stderr, flush=True)

@@ -162,6 +162,7 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
     errors = check(table, folder, layout, workers=os.cpu_count() or 1, responses=responses).errors
     if errors:
         more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise DataError(f"{table.name}, {errors[0]}{more}. Nothing was fitted; 'cevit check-data' lists everything.")
+        done = "fitted" if responses else "predicted"
+        raise DataError(f"{table.name}, {errors[0]}{more}. Nothing was {done}; 'cevit check-data' lists everything.")
     data = load_paired_table(table, folder, layout, responses=responses)
     return replace(data, images=replace(data.images, workers=configuration.get("workers") or 1))

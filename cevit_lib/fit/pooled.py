@@ -93,6 +93,8 @@ def fit_records(folder: Path, study: str, identity: str | None = None) -> list[d
     """
     from cevit_lib.records import load_records
 
+    if not any(Path(folder).glob(f"**/{study}/*.json")):
+        raise ProvenanceError(f"{folder} has no record of {study}; name the folder that 'cevit fit' wrote (--results).")
     found = load_records(study, publication=False, folder=folder)
     chosen = [record for record in found if identity is None or record["id"].startswith(identity)]
     if not chosen:

@@ -26,12 +26,25 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
     """Return the device to train on: the one named, else the first CUDA device, else the CPU.
 
     Of several processes that train one fit together each has its own, whatever was named.
+
+    Raises
+    ------
+    ParameterError
+        No device has that name, or this machine has none of that kind.
     """
     if processes().device is not None:
         return processes().device
-    if device is not None and str(device) != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None or str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        named = torch.device(device)
+        torch.empty(0, device=named)
+    except (RuntimeError, AssertionError) as error:  # a torch built without CUDA asserts
+        raise ParameterError(
+            f"device {str(device)!r} cannot be used here ({str(error).splitlines()[0][:120]}); take auto or cpu; "
+            "'cevit doctor' lists what this machine has."
+        ) from None
+    return named
 
 
 class Batches:

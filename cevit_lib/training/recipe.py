@@ -77,7 +77,11 @@ class Recipe:
                     "patience": 1 if self.patience is None else self.patience}  # fmt: skip
         wrong = [f"{name}={value}" for name, value in positive.items() if not value > 0]
         if wrong or self.weight_decay < 0 or not 0 <= self.rise < 1 or (self.clip is not None and self.clip <= 0):
-            raise ParameterError(f"recipe out of range ({', '.join(wrong) or 'weight_decay, rise or clip'}): {self}")
+            seen = wrong or [f"weight_decay={self.weight_decay}", f"rise={self.rise}", f"clip={self.clip}"]
+            raise ParameterError(
+                f"recipe out of range: {', '.join(seen)}. Epochs, patients, parts, rates and factors are above 0, "
+                "weight_decay at least 0, rise from 0 to below 1, clip above 0 or None."
+            )
         for name, allowed in (("optimizer", ("adamw", "adam")), ("schedule", ("cosine", "step", "constant")),
                               ("precision", ("auto", "float32", "bf16"))):  # fmt: skip
             if getattr(self, name) not in allowed:
