@@ -266,7 +266,7 @@ def plot_total_covariance(record):
     gamma = np.array(metrics["covariance"])
     with style():
         figure, (left, right) = new_figure("wide", 1, 2)
-        change = np.linspace(-0.3, 0.5, 9)
+        change = np.linspace(-0.25, 0.5, 7)  # rho12 stays below 1
         left.plot(change, TRUE_R12 - change, color=color("left"), marker="o", label="rho12 (regression)")
         left.plot(
             change, TRUE_R34 - change, color=color("copula"), marker="s", linestyle="--", label="rho34 (classification)"
@@ -276,7 +276,7 @@ def plot_total_covariance(record):
         )
         left.legend()
         for (name, curve), line in zip(metrics["curves"].items(), ("-", "--", "-."), strict=True):
-            right.plot(gamma, curve["within"], linestyle=line, label=f"{name} scores")
+            right.plot(gamma, curve["within"], linestyle=line, label={"centred": "centred scores"}.get(name, f"scores of {name}"))
         right.set(xlabel="Cov(q3, q4)", ylabel="mean Cov(y3, y4 | images)", ylim=(0, None))
         right.legend()
     return _finish(figure, record)
