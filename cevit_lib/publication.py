@@ -11,6 +11,7 @@ Commands::
 from __future__ import annotations
 
 import argparse
+import html
 import importlib
 import inspect
 import os
@@ -19,7 +20,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
+
+import yaml
 
 from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
@@ -44,6 +48,8 @@ PACKAGES = {
     "figures": "The style of the figures",
     "errors": "Errors and warnings",
 }
+#: Package -> base classes whose methods its classes share; they are no public names.
+BASES = {"estimation": ("base.CopulaEstimator",)}
 _SETUP = '''# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
 import os
 import subprocess
@@ -65,6 +71,20 @@ def _page_of(package: str) -> str:
     return f"../executed/{page}" if (project_root() / "notebooks" / f"{page}.md").is_file() else f"../{page}"
 
 
+def _about(package: str, name: str, value: object) -> str:
+    """What the reference says of a constant: the comment ``#:`` above it, and its value where that is short."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    said = ""
+    for module in [each for each in sys.modules if f"{each}.".startswith(f"cevit_lib.{package}.")]:
+        documented = ModuleAnalyzer.for_module(module)
+        documented.analyze()
+        said = said or " ".join(documented.attr_docs.get(("", name), [])).strip()
+    shown = " ".join(repr(getattr(value, "tolist", lambda: value)()).split())
+    said = f"{said[0].upper()}{said[1:].rstrip('.')}." if said else f"A constant ({type(value).__name__})."
+    return f"{said} Value: ``{shown}``." if len(shown) < 90 else said
+
+
 def api_page(package: str) -> str:
     """Return the source of the reference page of one package."""
     module = importlib.import_module(f"cevit_lib.{package}")
@@ -79,7 +99,9 @@ def api_page(package: str) -> str:
         lines.append(f"   :exclude-members: {', '.join(constants)}")
     for name in constants:  # autodoc passes over an imported constant: it carries no docstring
         lines += ["", f".. py:data:: {name}", f"   :module: cevit_lib.{package}", "",
-                  f"   A constant ({type(things[name]).__name__})."]  # fmt: skip
+                  f"   {_about(package, name, things[name])}"]  # fmt: skip
+    for name in BASES.get(package, ()):
+        lines += ["", f".. autoclass:: cevit_lib.{package}.{name}", "   :members:"]
     return "\n".join([*lines, "```", ""])
 
 
@@ -160,24 +182,74 @@ def one_page() -> Path:
     if done.returncode or not written.is_file():
         raise NotebookError("the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:])
     page = folder / "cevit.html"  # Sphinx writes its addresses as seen from here, and the file one folder below
-    page.write_text(links_within(written.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(with_front_page(links_within(written.read_text(encoding="utf-8"))), encoding="utf-8")
     return page
 
 
 def links_within(text: str) -> str:
-    """Turn links between pages into links within the one page that holds them all."""
-    places = {name.rsplit("/", 1)[-1]: f"document-{name}" for name in re.findall(r'id="document-([^"]+)"', text)}
+    """Turn links between pages into links within the one page that holds them all.
+
+    An anchor that several pages have, such as ``exercises``, gets the number of its page, and so do its links.
+    """
+    pieces = re.split(r'(?=<span id="document-)', text)
+    names = ["book/preface"] + [re.match(r'<span id="document-([^"]+)"', piece).group(1) for piece in pieces[1:]]
+    places = {name.rsplit("/", 1)[-1]: name for name in names}
+    anchors = [set(re.findall(r'\bid="([^"]+)"', piece)) for piece in pieces]
+    shared = {each for each, count in Counter(each for found in anchors for each in found).items() if count > 1}
+
+    def target(anchor: str, number: int) -> str:
+        return f"{anchor}--{number}" if number and anchor in shared and anchor in anchors[number] else anchor
 
     def within(found: re.Match) -> str:
         name, anchor = found.groups()
-        place = anchor[1:] if anchor else places.get(name)
-        return f'href="#{place}"' if place else found.group()
+        name = name if name in names else places.get(name.rsplit("/", 1)[-1])
+        if not name:
+            return found.group()
+        number = names.index(name)
+        return f'href="#{target(anchor[1:], number) if anchor else f"document-{name}" if number else "main-content"}"'
 
-    return re.sub(r'href="(?!\w+:)(?:[\w./-]*/)?([\w-]+)\.html(#[^"]+)?"', within, text)
+    for number, piece in enumerate(pieces):
+        piece = re.sub(r'\bid="([^"]+)"', lambda found, k=number: f'id="{target(found[1], k)}"', piece)
+        piece = re.sub(r'href="#(?!document-)([^"]+)"', lambda found, k=number: f'href="#{target(found[1], k)}"', piece)
+        piece = re.sub(r'href="(?:[\w./-]*#)?document-([\w./-]+)(#[^"]+)?"', within, piece)
+        pieces[number] = re.sub(r'href="#?(?!\w+:)((?:[\w./-]*/)?[\w-]+)\.(?:html|md)(#[^"]+)?"', within, piece)
+    return "".join(pieces)
+
+
+def front_page() -> str:
+    """Return the title page of the PDF: version, authors, licence, and the paper with its DOI."""
+    root = project_root()
+    citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
+    book = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    paper = citation["references"][0]
+    people = ", ".join(f"{each['given-names']} {each['family-names']}" for each in paper["authors"])
+    title, _, subtitle = citation["title"].partition(": ")
+    lines = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(subtitle[:1].upper() + subtitle[1:])}</p>",
+             f"<p>{html.escape(book['author'])}<br>Version {__version__}</p>",
+             f"<p>The paper: {html.escape(people)}. <em>{html.escape(paper['title'])}</em>, {paper['year']}.<br>"
+             f'<a href="https://doi.org/{paper["doi"]}">doi.org/{paper["doi"]}</a></p>',
+             f"<p>© {html.escape(book['copyright'])}.<br>Not for clinical use.</p>"]  # fmt: skip
+    return f'<div id="cevit-front">{"".join(lines)}</div>'
+
+
+def with_front_page(text: str) -> str:
+    """Put the title page before the contents, in place of the theme's bare title."""
+    return re.sub(r'(<div id="jb-print-docs-body"[^>]*>)\s*<h1>.*?</h1>', lambda found: found[1] + front_page(), text,
+                  count=1, flags=re.DOTALL)  # fmt: skip
+
+
+def page_numbers(pdf: bytes) -> dict[str, int]:
+    """Return anchor -> page of a PDF as Chromium writes it: plain objects, pages in their order."""
+    pages = re.findall(rb"\n(\d+) 0 obj\s*<<\s*/Type /Page\n", pdf)
+    number = {name: place for place, name in enumerate(pages, start=1)}
+    found = re.findall(rb"/([^\s/\[\]<>()]+) \[(\d+) 0 R /XYZ", pdf)
+    plain = [(re.sub(rb"#([0-9A-F]{2})", lambda code: bytes.fromhex(code[1].decode()), anchor), page)
+             for anchor, page in found]  # fmt: skip
+    return {anchor.decode(): number[page] for anchor, page in plain if page in number}
 
 
 def write_pdf(target: Path) -> Path:
-    """Print the book to one PDF with numbered pages, bookmarks and tags.
+    """Print the book to one PDF with a title page, contents, numbered pages, bookmarks and tags.
 
     Raises
     ------
@@ -198,16 +270,22 @@ def write_pdf(target: Path) -> Path:
     page, target = one_page(), Path(target)
     foot = ('<div style="font-size:8px;width:100%;text-align:center">'
             f'Version {__version__} · <span class="pageNumber"></span></div>')  # fmt: skip
+    options = dict(format="A4", scale=0.8, display_header_footer=True, header_template="<span></span>",
+                   footer_template=foot, margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
+                   tagged=True, outline=True, print_background=True)  # fmt: skip
+    width = round((210 - 2 * 16) / 25.4 * 96 / options["scale"])  # of the sheet between its margins, in pixels
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-        tab = running.new_page(color_scheme="light")
-        tab.goto(page.as_uri(), timeout=120_000)
+        tab = running.new_page(color_scheme="light", viewport={"width": width, "height": 1200})
+        tab.set_default_timeout(300_000)
+        tab.goto(page.as_uri())
         tab.evaluate("() => window.MathJax?.startup?.promise")
-        tab.evaluate("() => document.querySelectorAll('details').forEach(found => found.open = true)")
         tab.emulate_media(media="print")
-        tab.pdf(path=target, format="A4", display_header_footer=True, header_template="<span></span>",
-                footer_template=foot, margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
-                tagged=True, outline=True, print_background=True)  # fmt: skip
+        tab.add_script_tag(path=Path(__file__).with_suffix(".js"))
+        tab.evaluate("fitForPaper()")
+        tab.evaluate("numberContents({})")
+        tab.evaluate("pages => numberContents(pages)", page_numbers(tab.pdf(**options)))
+        tab.pdf(path=target, **options)
         running.close()
     return target
 

@@ -1,17 +1,24 @@
 """What this book adds to Sphinx; loaded by ``_config.yml`` and by nothing else.
 
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
-- fields of named tuples stand in the reference without Python's own remark on their number;
+- fields of classes stand in the reference once, with what the docstring says of them;
+- in the text, the first mention of a public name on a page leads to its entry in the reference;
 - a page made from a notebook gets a button that opens it on Colab, if the book is built for a public repository
   (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no such button.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+from collections import Counter
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
 
 COLAB = "https://colab.research.google.com/github"
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
@@ -47,17 +54,74 @@ def _share_with_one_file(app) -> None:
     handlers = app.registry.translation_handlers
     for node, pair in handlers.get("html", {}).items():
         handlers.setdefault("singlehtml", {}).setdefault(node, pair)
+    if app.builder.name == "singlehtml":  # keep which page an anchor is on: several have the same; see `links_within`
+        app.builder.fix_refuris = lambda tree: None
 
 
-def _quiet_fields(app, what: str, name: str, thing, options, lines: list[str]) -> None:
-    """Python's own words for a named tuple's fields say nothing that a reader wants; the class tells what they are."""
-    if lines and lines[0].startswith("Alias for field number"):
-        lines.clear()
+def _pass_over_unfinished(app, config) -> None:
+    """A notebook that is being run lies beside the finished ones under a name with a dot; it is no page."""
+    config.exclude_patterns.append("**/.*")
+
+
+def _skip_undescribed(app, what: str, name: str, thing, skip: bool, options) -> bool | None:
+    """Leave out members of a class that are but values: its docstring and signature tell what they are."""
+    own = not (inspect.isclass(thing) or inspect.isroutine(thing) or isinstance(thing, property | cached_property))
+    return True if what == "class" and own else None
+
+
+def _fields_as_written(app, what: str, name: str, thing, options, lines: list[str]) -> None:
+    """Keep names that share one description together, and the underscore at the end of a name."""
+    for number, line in enumerate(lines):
+        found = re.match(r":(ivar|vartype) ([^:]+):(.*)", line)
+        if found:
+            names = re.sub(r"_(?=,|$)", r"\\_", found[2].replace(", ", ","))
+            lines[number] = f":{found[1]} {names}:{found[3]}"
+
+
+def _space_names(app, doctree) -> None:
+    """Put back the space between names that `_fields_as_written` kept together."""
+    for node in doctree.findall(addnodes.literal_strong):
+        if "," in node.astext():
+            node.children = [nodes.Text(node.astext().replace(",", ", "))]
+
+
+def _public(domain) -> dict[str, tuple[str, str]]:
+    """Text of a mention -> page and anchor in the reference; names that are common words too are left out."""
+    places = {name: (entry.docname, entry.node_id) for name, entry in domain.objects.items()
+              if entry.objtype in ("class", "function", "exception", "data") and not entry.aliased}  # fmt: skip
+    places |= {name: (module.docname, module.node_id) for name, module in domain.modules.items()}
+    short = Counter(name.rsplit(".", 1)[-1] for name in places)
+    return places | {word: place for name, place in places.items()
+                     if short[word := name.rsplit(".", 1)[-1]] == 1 and re.search("[A-Z_]", word)}  # fmt: skip
+
+
+def _link_names(app, doctree, docname: str) -> None:
+    """Lead from the first mention of a public name on a page to its entry in the reference."""
+    if app.builder.format != "html" or docname.startswith("book/api/"):
+        return
+    places, seen = _public(app.env.get_domain("py")), set()
+    for node in list(doctree.findall(nodes.literal)):
+        page, up = docname, node.parent
+        while up is not None and not isinstance(up, nodes.reference | nodes.title | addnodes.desc):
+            page, up = up["docname"] if isinstance(up, addnodes.start_of_file) else page, up.parent
+        name = node.astext().removesuffix("()")
+        if up is not None or name not in places or (page, name) in seen or page.startswith("book/api/"):
+            continue
+        seen.add((page, name))
+        target, anchor = places[name]
+        address = f"{app.builder.get_relative_uri(docname, target)}#{anchor}"
+        link = nodes.reference("", "", internal=True, refuri=address)
+        node.replace_self(link)
+        link += node
 
 
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
+    app.connect("config-inited", _pass_over_unfinished)
     app.connect("builder-inited", _share_with_one_file, priority=1)
-    app.connect("autodoc-process-docstring", _quiet_fields)
+    app.connect("autodoc-skip-member", _skip_undescribed)
+    app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon
+    app.connect("doctree-read", _space_names)
+    app.connect("doctree-resolved", _link_names)
     app.connect("html-page-context", _add_button)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,11 @@
 """What is published beside the pages: reference, notebooks for Colab, archives, PDF, the workflows' promises."""
 
 import ast
+import doctest
+import importlib
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -89,9 +92,63 @@ def test_a_missing_browser_is_named_with_its_remedy(monkeypatch):
 
 def test_links_between_pages_stay_within_the_one_page():
     text = ('<span id="document-book/executed/fit"></span><a href="fit.html">1</a><a href="../fit.html#x">2</a>'
-            '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a>')  # fmt: skip
+            '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a><a href="#fit.md">5</a>'
+            '<a href="#document-book/executed/fit">6</a><a href="#document-book/preface">7</a>')  # fmt: skip
     found = re.findall('href="([^"]+)"', publication.links_within(text))
-    assert found == ["#document-book/executed/fit", "#x", "https://a.b/fit.html", "other.html"]
+    fit = "#document-book/executed/fit"
+    assert found == [fit, "#x", "https://a.b/fit.html", "other.html", fit, fit, "#main-content"]
+
+
+def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
+    text = ('<a href="#document-book/b#exercises">1</a><b id="exercises"></b>'
+            '<span id="document-book/a"></span><a href="#exercises">2</a><b id="exercises"></b>'
+            '<span id="document-book/b"></span><a href="book/preface.html#document-book/a#exercises">3</a>'
+            '<b id="exercises"></b><b id="alone"></b><a href="#alone">4</a>')  # fmt: skip
+    text = publication.links_within(text)
+    first, own, cross, alone = re.findall('href="#([^"]+)"', text)
+    assert own == cross and alone == "alone" and len({first, own, "exercises"}) == 3
+    assert set(re.findall(r'<b id="([^"]+)"', text)) == {"exercises", first, own, "alone"}
+
+
+def test_the_title_page_names_version_authors_licence_and_the_paper():
+    text = publication.with_front_page('<div id="jb-print-docs-body" class="x">\n<h1>Old</h1><p>kept</p></div>')
+    assert "Old" not in text and "kept" in text
+    for wanted in (f"Version {__version__}", "CC BY 4.0", "BSD-3-Clause", "contributors", "Chong Zhong", "https://doi.org/"):
+        assert wanted in text
+
+
+def test_page_numbers_are_read_from_a_pdf():
+    pdf = (b"\n7 0 obj\n<</Type /Page\n>>\n9 0 obj\n<</Type /Page\n>>\n"
+           b"\n12 0 obj\n<</a [7 0 R /XYZ 0 1 0]\n/document-book#2Fb [9 0 R /XYZ 0 1 0]>>\n")  # fmt: skip
+    assert publication.page_numbers(pdf) == {"a": 1, "document-book/b": 2}
+
+
+def test_the_reference_says_what_a_constant_is():
+    assert "Value: ``0.001``" in publication.api_page("copula")
+    assert not [page for page in publication.api_pages().values() if "A constant (" in page]
+
+
+@pytest.mark.parametrize("package", publication.PACKAGES)
+def test_the_examples_of_the_reference_run(package):
+    module = importlib.import_module(f"cevit_lib.{package}")
+    inside = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", [])) if each.name != "__main__"]
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for place in [module, *(importlib.import_module(f"cevit_lib.{package}.{name}") for name in inside)]:
+        for test in doctest.DocTestFinder().find(place):
+            test.globs.update({name: thing for name, thing in vars(module).items() if not name.startswith("__")})
+            assert doctest.DocTestRunner(optionflags=options).run(test).failed == 0, test.name
+
+
+def test_names_that_share_a_description_keep_it_and_their_underscore():
+    lines = [":ivar low, high: Limits.", ":vartype low, high: float", ":ivar draws_: Kept.", ":param a: Left."]
+    sphinx_extension._fields_as_written(None, "class", "x", None, None, lines)
+    assert lines == [":ivar low,high: Limits.", ":vartype low,high: float", r":ivar draws\_: Kept.", ":param a: Left."]
+
+
+def test_every_action_is_pinned_to_a_commit():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for used in re.findall(r"uses: *(.+)", path.read_text()):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", used), f"{path.name}: {used}"
 
 
 def test_zenodo_says_what_the_citation_file_says():
@@ -107,5 +164,7 @@ def test_the_workflows_publish_what_the_book_promises():
     workflow = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
     steps = [step for job in yaml.safe_load(workflow)["jobs"].values() for step in job["steps"]]
     commands = "\n".join(step.get("run", "") for step in steps)
-    assert all(wanted in commands for wanted in ("make book", "make pdf", "publication assets", "make colab"))
+    assert all(wanted in commands for wanted in ("make book", "publication pdf", "publication assets", "make colab"))
     assert "CEVIT_REPOSITORY" in workflow
+    jobs = yaml.safe_load(workflow)["jobs"]
+    assert "release" in jobs["pages"]["needs"], "buttons for Colab would appear before their notebooks"

@@ -26,6 +26,21 @@ class Conditional(NamedTuple):
     """What the likelihood needs to know of the parameters; ``m`` is 1 (complete), ``2 ** p0`` (table) or ``n``.
 
     The latent scores enter standardised: ``(B e + q) / sd`` with ``sd = sqrt(diag(V))``.
+
+    Attributes
+    ----------
+    precision : tensor, shape (m, p0, p0)
+        Inverse of ``Gamma_11``, with zero rows and columns where a response is missing.
+    loading : tensor, shape (m, p1, p0)
+        ``B / sd`` with ``B = Gamma_21 Gamma_11^{-1}``.
+    inverse_sd : tensor, shape (m, p1)
+        ``1 / sd``.
+    correlation : tensor, shape (m, p1, p1)
+        ``V`` of Theorem 2.1, scaled to a unit diagonal.
+    constant : tensor, shape (m,)
+        ``-(p0 / 2) log 2 pi - sum log sigma - log |Gamma_11| / 2``, over the observed responses.
+    inverse_scale : tensor, shape (p0,)
+        ``1 / sigma``.
     """
 
     precision: Tensor  # (m, p0, p0)  inverse of Gamma_11, zero rows and columns where a response is missing

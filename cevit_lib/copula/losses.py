@@ -96,6 +96,7 @@ class CopulaLoss(nn.Module):
         return -REDUCTIONS[self.reduction](values)
 
     def extra_repr(self) -> str:
+        """Return what ``repr`` shows between the brackets."""
         return f"{self.copula!r}, reduction={self.reduction!r}, validate={self.validate}"
 
 
@@ -132,6 +133,7 @@ class EmpiricalLoss(nn.Module):
             return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
 
     def extra_repr(self) -> str:
+        """Return what ``repr`` shows between the brackets."""
         return f"p0={self.p0}, reduction={self.reduction!r}, validate={self.validate}"
 
 

@@ -43,6 +43,13 @@ def class_probabilities(
     ------
     ShapeError
         ``outputs`` or ``y`` do not fit the parameters.
+
+    Examples
+    --------
+    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [])  # two labels, no continuous response
+    >>> class_probabilities(torch.zeros(1, 2), parameters)
+    tensor([[[0.3333, 0.1667],
+             [0.1667, 0.3333]]])
     """
     check_outputs(outputs, parameters)
     outputs = same_dtype(outputs, outputs)[0]
@@ -82,7 +89,17 @@ def marginal_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor
 
 
 class Completed(NamedTuple):
-    """Predictions updated by what was observed; what was observed itself has its own value and no uncertainty."""
+    """Predictions updated by what was observed; what was observed itself has its own value and no uncertainty.
+
+    Attributes
+    ----------
+    mean : tensor, shape (n, p0)
+        Means of the continuous responses, in their units.
+    sd : tensor, shape (n, p0)
+        Their standard deviations; 0 where observed.
+    probability : tensor, shape (n, p1)
+        Of a positive label; 0 or 1 where observed.
+    """
 
     mean: Tensor  # (n, p0) conditional means of the continuous responses
     sd: Tensor  # (n, p0) conditional standard deviations, 0 where observed
@@ -119,6 +136,13 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
     ------
     ShapeError, LabelError
         The arguments do not fit each other, or a label is not 0, 1 or NaN.
+
+    Examples
+    --------
+    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [1.0])
+    >>> seen = torch.tensor([[float("nan"), 1.0]])  # the label only
+    >>> float(condition_on(torch.zeros(1, 2), seen, parameters).mean)  # 1/2 times the mean of a positive normal
+    0.3989...
     """
     check_pair(outputs, y_with_nan, parameters)
     check_labels(y_with_nan, parameters.p0)

@@ -60,6 +60,8 @@ def load_grape(
 
     Raises
     ------
+    ParameterError
+        ``images`` or ``missing`` is none of the words above.
     DataError
         The folder, a column, a value or a file is missing or wrong; the message names it.
     """

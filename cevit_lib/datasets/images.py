@@ -118,7 +118,7 @@ class ImageFiles:
 
     @property
     def seen(self) -> np.ndarray:
-        """``(n, domains)`` booleans: that eye has a photograph."""
+        """Whether an eye has a photograph, ``(n, domains)`` booleans."""
         flat = [path is not None for path in chain.from_iterable(self.paths)]
         return np.array(flat, dtype=bool).reshape(len(self.paths), len(self.mirrored))
 

@@ -98,7 +98,7 @@ class PairedEyes:
 
     @cached_property
     def complete(self) -> np.ndarray:
-        """``(n,)`` booleans: every response of the patient is observed."""
+        """Whether every response of the patient is observed, ``(n,)`` booleans."""
         return torch.isfinite(self.y).all(1).numpy()
 
     def subset(self, index: np.ndarray) -> "PairedEyes":
@@ -168,7 +168,7 @@ class PairedEyes:
 
     @cached_property
     def hash(self) -> str:
-        """First 16 digits of the SHA-256 of ids, responses and image bytes: the same data give the same hash."""
+        """First 16 digits of the SHA-256 of ids, responses and image bytes; equal data have equal hashes."""
         total = hashlib.sha256("\0".join((*self.ids, *self.responses)).encode())
         # NaN has many bit patterns: one of them stands for all, or equal data could differ.
         total.update(torch.nan_to_num(self.y, nan=-9.75e300).contiguous().numpy().tobytes())

@@ -49,6 +49,8 @@ def load_papila(
 
     Raises
     ------
+    ParameterError
+        ``missing`` is none of the words above, or ``myopia`` is not finite.
     DataError
         The folder, a column or a cell is missing or wrong; the message names it.
     """

@@ -61,6 +61,11 @@ class ToyExample:
     correlation : (4, 4) array
     rng : numpy.random.Generator or int, optional
 
+    Raises
+    ------
+    ValueError
+        ``latent`` is neither of its two words.
+
     Examples
     --------
     >>> toy = ToyExample(n=50, beta_latent=(0.5, 0.5, 0.5), rng=0)

@@ -54,6 +54,11 @@ class ResidualAdapter(nn.Module):
         Number of domains.
     bottleneck : int
         Width of the hidden layer; the paper's is 1.
+
+    Raises
+    ------
+    ParameterError
+        ``bottleneck`` or ``domains`` is below 1.
     """
 
     def __init__(self, width: int, domains: int = 2, bottleneck: int = 1) -> None:
@@ -80,6 +85,11 @@ class ResidualAdapter(nn.Module):
         -------
         Tensor
             Of the shape of ``tokens``.
+
+        Raises
+        ------
+        ShapeError
+            The number of images is no multiple of ``domains``.
         """
         rows, t, width = tokens.shape
         if rows % self.domains:

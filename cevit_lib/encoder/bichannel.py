@@ -16,6 +16,7 @@ from cevit_lib.encoder.lora import add_lora, merge_lora
 from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
 
 PATIENT = "patient "  # before the kind of a response that belongs to no single eye
+#: timm's name of the backbone of Section 6, ViT-B/16 with 224 x 224 pixels.
 VIT_B = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 

@@ -18,12 +18,16 @@ NEAR_SINGULAR = 1e-3
 class CopulaEstimator:
     """Base of the estimators of the copula parameters ``S_C = {sigma, Gamma}``.
 
-    Attributes after ``fit``
-    ------------------------
+    Attributes ending in ``_`` exist after ``fit``.
+
+    Attributes
+    ----------
     parameters_ : CopulaParameters
         Float64 ``correlation`` of shape (p, p) and ``scale`` of shape (p0,).
     n_iter_ : int
+        Iterations made.
     converged_ : bool
+        Whether the tolerance was met.
     history_ : dict
         ``"correlation"``: (n_iter + 1, p, p) array, the start first; ``"objective"``, ``"change"``: one an iteration.
     """
@@ -53,6 +57,19 @@ class CopulaEstimator:
         Returns
         -------
         self
+
+        Raises
+        ------
+        ShapeError, LabelError, DataError
+            Arrays that do not fit each other; a label that is not 0, 1 or NaN; a response that is never observed, or an
+            entry that is not finite.
+        ScaleError
+            The residuals of a continuous response do not vary.
+
+        Warns
+        -----
+        NotConvergedWarning, NearSingularWarning
+            The estimate is there all the same; the message names a remedy.
         """
         observed = observe(outputs, y, self.continuous)
         self.history_ = {"objective": [], "change": [], "correlation": []}

@@ -114,6 +114,14 @@ class ExactEM(ExpectationMaximization):
     max_iter, tol, initial, continuous
         As in :class:`FastMCEM`.
 
+    Examples
+    --------
+    >>> from cevit_lib.datasets.toy import ToyExample, plug_in_outputs
+    >>> data = ToyExample(n=800, beta_latent=(0.5, 0.5, 0.5), rng=0).sample()
+    >>> estimator = ExactEM().fit(plug_in_outputs(data), data.y)
+    >>> estimator.converged_, tuple(estimator.parameters_.correlation.shape)
+    (True, (4, 4))
+
     Notes
     -----
     ``history_["objective"]`` is the mean observed log-likelihood at the matrix each iteration started from. ``sigma``

@@ -32,7 +32,7 @@ class GaussianScoreCorrelation(CopulaEstimator):
         self.continuous = continuous
 
     def fit(self, outputs, y):
-        """Estimate from ``outputs`` and ``y``, both (n, p); see the base class."""
+        """Estimate from ``outputs`` and ``y``, both (n, p), as every estimator does."""
         check_choice("against", self.against, ("residual", "label"))
         if self.against == "label":
             y = as_float64(y, "y")

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def run_fit(options: argparse.Namespace) -> int:
-    """Fit every requested fold; return 0 when all of them have a record, 1 when a fit failed."""
+    """Fit every requested fold; return 0 when all of them have a record, 1 when a fit failed.
+
+    Raises
+    ------
+    ParameterError
+        Options that do not go together, or a fold that is not there; the message says what to give.
+    """
     from cevit_lib.studies.workers import claim
 
     if options.study:

@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}  # a Vision Transformer for a laptop's processor
+#: A Vision Transformer for a laptop's processor.
+TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}
+#: Word after ``--estimator`` -> class of :mod:`cevit_lib.estimation`.
 ESTIMATORS = {
     "exact-em": "ExactEM",
     "fast-mcem": "FastMCEM",
@@ -14,11 +16,13 @@ ESTIMATORS = {
     "maximum-likelihood": "MaximumLikelihood",
     "gaussian-score": "GaussianScoreCorrelation",
 }
+#: What one fit holds: the warm-up, and from it the same epochs without and with the copula loss.
 ARMS = ("warm-up", "empirical, same epochs", "copula")
 _PHOTOGRAPHS: dict[str, Any] = {
     "size": 48, "epochs": 40, "copula_epochs": 10, "learning_rate": 1e-3, "copula_learning_rate": 1e-4,
     "batch_size": 24, "estimate_on": "cross-fitted",
 }  # fmt: skip
+#: Data set -> settings that an option leaves open.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "grape": _PHOTOGRAPHS,
     "table": _PHOTOGRAPHS,

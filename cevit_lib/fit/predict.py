@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 
 def run_predict(options: argparse.Namespace) -> int:
-    """Write the predictions of a saved model for every patient of a data set."""
+    """Write the predictions of a saved model for every patient of a data set.
+
+    Raises
+    ------
+    DataError
+        No saved model in the folder, a table that does not fit it, or nothing of an eye was measured.
+    ParameterError
+        An option contradicts the model.
+    """
     from cevit_lib.fit.intervals import tail
     from cevit_lib.training import NOT_CLINICAL, load_model, predict
 

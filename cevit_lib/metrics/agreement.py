@@ -13,7 +13,13 @@ def _difference(predicted: Any, observed: Any) -> np.ndarray:
 
 
 def mean_absolute_error(predicted: Any, observed: Any) -> float:
-    """Return the mean of ``|predicted - observed|`` over what was observed, in the response's units (or NaN)."""
+    """Return the mean of ``|predicted - observed|`` over what was observed, in the response's units (or NaN).
+
+    Examples
+    --------
+    >>> mean_absolute_error([24.0, 25.0, 26.0], [24.5, 26.5, float("nan")])
+    1.0
+    """
     difference = _difference(predicted, observed)
     return float(np.abs(difference).mean()) if difference.size else float("nan")
 

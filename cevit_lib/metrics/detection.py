@@ -29,6 +29,11 @@ def joint_accuracy(classes: Any, labels: Any) -> float:
     Parameters
     ----------
     classes, labels : array, shape (n, p1)
+
+    Raises
+    ------
+    ShapeError
+        Classes and labels are not both (n, p1).
     """
     classes, labels = as_array(classes), as_array(labels)
     if classes.shape != labels.shape or labels.ndim != 2:

@@ -39,6 +39,16 @@ def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.nd
     """Return one label a patient ``(n,)`` from those of both eyes ``(n, 2)``.
 
     A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye makes "any" certain.
+
+    Raises
+    ------
+    ParameterError
+        ``level`` is neither "any", "worse" nor "both".
+
+    Examples
+    --------
+    >>> patient_labels([[1.0, float("nan")], [0.0, float("nan")]], "any")
+    array([ 1., nan])
     """
     labels = two_eyes(labels, "labels")
     if level not in LEVELS:
@@ -53,6 +63,11 @@ def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.nda
 
     "any" is ``1 - P(neither)`` and "both" ``P(both)``; "worse" is the larger margin, which is what remains to someone
     who knows the margins only. It is a score and, unless the eyes agree always, too small as a probability of "any".
+
+    Raises
+    ------
+    ParameterError
+        ``level`` is neither "any", "worse" nor "both".
     """
     cells = check_cells(cells)
     if level not in LEVELS:
@@ -63,7 +78,13 @@ def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.nda
 
 
 def worse_eye(values: Any, worse: Literal["larger", "smaller"] = "larger") -> np.ndarray:
-    """Return the worse of two eyes' values ``(n, 2)``; NaN unless both are there (the missing one may be worse)."""
+    """Return the worse of two eyes' values ``(n, 2)``; NaN unless both are there (the missing one may be worse).
+
+    Raises
+    ------
+    ParameterError
+        ``worse`` is neither "larger" nor "smaller".
+    """
     values = two_eyes(values, "values")
     if worse not in ("larger", "smaller"):
         raise ParameterError(f"worse={worse!r}: give 'larger' or 'smaller'.")

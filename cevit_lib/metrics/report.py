@@ -82,6 +82,11 @@ def evaluate(
     Metrics
         Keys ``MAE name, RMSE name, ACC name`` (each margin above 1/2), ``ACC joint rule name, AUC name, joint ACC`` and
         ``joint ACC marginal rule``.
+
+    Raises
+    ------
+    ShapeError
+        Outputs, responses and names disagree.
     """
     outputs, y = _array(outputs), _array(y)
     if outputs.shape != y.shape or y.shape[1] != len(responses):

@@ -226,15 +226,22 @@ def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
 
     Returns
     -------
-    Tensor of the broadcast shape, float64 if any input is, float32 otherwise. ``-inf`` only where a limit is ``-inf``;
-    derivatives there and with respect to infinite limits are zero.
+    Tensor
+        Of the broadcast shape, float64 if any input is, float32 otherwise. ``-inf`` only where a limit is ``-inf``;
+        derivatives there and with respect to infinite limits are zero.
     """
     operands, dtype = _as_tensors(x, y, correlation)
     return _LogBivariate.apply(*torch.broadcast_tensors(*operands), dtype).to(dtype)
 
 
 def bivariate_normal_cdf(x, y, correlation) -> Tensor:
-    """``P(Z_1 < x, Z_2 < y)`` of standard normals with the given correlation; see :func:`log_bivariate_normal_cdf`."""
+    """``P(Z_1 < x, Z_2 < y)`` of standard normals with the given correlation; see :func:`log_bivariate_normal_cdf`.
+
+    Examples
+    --------
+    >>> round(float(bivariate_normal_cdf(0.0, 0.0, 0.5)), 6)  # 1/4 + arcsin(1/2) / (2 pi)
+    0.333333
+    """
     return torch.exp(log_bivariate_normal_cdf(x, y, correlation))
 
 

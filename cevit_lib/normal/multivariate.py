@@ -195,8 +195,9 @@ def log_multivariate_normal_cdf(
 
     Returns
     -------
-    Tensor (...), or ``LogProbability(value, error)``. Computed in float64, rounded to the dtype of the operands.
-    Never NaN for a positive definite covariance, never the logarithm of a negative number.
+    Tensor (...) or LogProbability
+        Computed in float64, rounded to the dtype of the operands. Never NaN for a positive definite covariance, never
+        the logarithm of a negative number.
 
     Raises
     ------

@@ -12,7 +12,7 @@ def paper_numbers(name: str) -> dict:
     Examples
     --------
     >>> paper_numbers("toy_example")["gamma_true"]["value"][0][1]
-    0.75
+    0.72
 
     Raises
     ------

@@ -9,7 +9,7 @@ from cevit_lib.normal import bivariate_normal_cdf
 TOY_CORRELATION = np.array(
     [[1.0, 0.720, 0.294, 0.213], [0.720, 1.0, 0.205, 0.336], [0.294, 0.205, 1.0, 0.569], [0.213, 0.336, 0.569, 1.0]]
 )
-"""Gamma of Section 5 and Supplement B.2."""
+"""``Gamma`` of Section 5 and Supplement B.2, in the order (AL_L, AL_R, HM_L, HM_R)."""
 
 __all__ = [
     "bivariate_cdf",

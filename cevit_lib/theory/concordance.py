@@ -30,7 +30,12 @@ def expected_concordance(mean, covariance, correlation):
 
     Parameters
     ----------
-    mean : (2,), covariance : (2, 2); gamma is its off-diagonal element.
+    mean : array, shape (2,)
+        Means of q3 and q4.
+    covariance : array, shape (2, 2)
+        Of the scores; ``s_j^2`` are its diagonal and ``gamma`` its off-diagonal element.
+    correlation : float
+        Latent ``rho`` given the images.
     """
     covariance = np.asarray(covariance, dtype=float)
     spread = np.sqrt(1.0 + np.diag(covariance))
@@ -40,7 +45,19 @@ def expected_concordance(mean, covariance, correlation):
 
 @dataclass(frozen=True)
 class TransportPlan:
-    """A joint distribution of two scores on a grid: ``weights[i, j]`` = P(q3 = support[i], q4 = support[j])."""
+    """A joint distribution of two scores on a grid: ``weights[i, j]`` = P(q3 = support[i], q4 = support[j]).
+
+    Attributes
+    ----------
+    support : array, shape (k,)
+        Values that both scores take.
+    weights : array, shape (k, k)
+        Probabilities; they add up to 1.
+    covariance : float
+        Of the two scores under ``weights``.
+    concordance : float
+        Expected probability of equal labels, ``E P_conc``.
+    """
 
     support: np.ndarray
     weights: np.ndarray
@@ -53,6 +70,11 @@ def extreme_concordance(support, margin, covariance, correlation, largest: bool 
 
     A linear programme over all joint distributions of (q3, q4) on ``support`` x ``support`` with both margins equal to
     ``margin``: it finds the counter-example to "E P_conc is increasing in Cov(q3, q4) given fixed margins".
+
+    Raises
+    ------
+    ValueError
+        No joint distribution with these margins has that covariance.
     """
     support, margin = np.asarray(support, dtype=float), np.asarray(margin, dtype=float)
     size = len(support)

@@ -53,6 +53,7 @@ class TwoEyeRegression:
 
     @property
     def design(self) -> np.ndarray:
+        """Stacked regressors of both eyes, left eye first; one block of columns if ``shared``, else two."""
         if self.shared:
             return np.vstack([self.left, self.right])
         zeros = np.zeros_like(self.left)

@@ -66,8 +66,11 @@ class RuleComparison:
     changed : float
         Share of patients whose predicted pair differs from the marginal rule's.
     joint : float
-        P(both eyes right); ``per_eye``: mean over the two eyes of P(right).
-    never : tuple of cells that the rule never predicts.
+        P(both eyes right).
+    per_eye : float
+        Mean over the two eyes of P(right).
+    never : tuple of int
+        Cells ``2 y3 + y4`` that the rule never predicts.
     """
 
     changed: float

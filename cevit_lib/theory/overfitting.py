@@ -16,7 +16,12 @@ class LinearEyes:
 
     Attributes
     ----------
-    features : (n, 2, k) left eye first; ``scores``, ``y`` : (n, 4) true scores (SD 1) and responses.
+    features : array, shape (n, 2, k)
+        Left eye first.
+    scores : array, shape (n, 4)
+        True Gaussian scores, each of SD 1.
+    y : array, shape (n, 4)
+        Responses.
     """
 
     features: np.ndarray
@@ -24,6 +29,7 @@ class LinearEyes:
     y: np.ndarray
 
     def subset(self, rows) -> "LinearEyes":
+        """Return the patients at ``rows`` only."""
         return LinearEyes(self.features[rows], self.scores[rows], self.y[rows])
 
 

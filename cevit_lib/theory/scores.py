@@ -38,10 +38,12 @@ class StrongerCovariance:
 
     @property
     def occurs(self) -> np.ndarray:
+        """``(p, p)`` booleans, false on the diagonal."""
         return (np.abs(self.estimated) > np.abs(self.truth)) & ~np.eye(len(self.truth), dtype=bool)
 
     @property
     def ratio(self) -> np.ndarray:
+        """``(p, p)`` array ``|Cov(q-hat)| / |Cov(q)|``; infinite where the truth has none."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.abs(self.estimated) / np.abs(self.truth)
 
@@ -84,6 +86,7 @@ class ScoreDraw:
 
     @property
     def outputs(self) -> np.ndarray:
+        """Network outputs ``mu`` (n, 4) that belong to the true scores."""
         return outputs_from_scores(self.scores)
 
 
@@ -133,6 +136,7 @@ def _labels(draw, columns):
     return 2 * draw.y[:, columns] - 1 if columns == [2, 3] else draw.errors[:, columns]
 
 
+#: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger covariance draws.
 DISTORTIONS = {
     d.name: d
     for d in (
@@ -231,6 +235,11 @@ def residual_correlation_limit(name: str, strength: float, rho: float, variance=
         True correlation of the errors (variance 1).
     variance, covariance : float
         Of the true scores (q1, q2).
+
+    Raises
+    ------
+    KeyError
+        No closed form for a distortion of that name.
     """
     k = strength
     same, apart = (1 + rho) / 2, (1 - rho) / 2
@@ -253,7 +262,13 @@ def residual_correlation_limit(name: str, strength: float, rho: float, variance=
 
 
 def score_covariance_limit(name: str, strength: float, rho: float, variance=1.0, covariance=0.5) -> float:
-    """Cov(q1-hat, q2-hat) under a distortion of the regression scores, in closed form (truth: ``covariance``)."""
+    """Cov(q1-hat, q2-hat) under a distortion of the regression scores, in closed form (truth: ``covariance``).
+
+    Raises
+    ------
+    KeyError
+        No closed form for a distortion of that name.
+    """
     k = strength
     if name in ("none", "constant-shift"):
         return covariance

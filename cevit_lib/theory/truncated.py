@@ -21,7 +21,15 @@ from cevit_lib.theory._arrays import bivariate_cdf, ndtr, normal_density
 
 @dataclass(frozen=True)
 class QuadrantDerivatives:
-    """First and second derivatives of L = log P(Z1 > c1, Z2 > c2) in the thresholds; all broadcast together."""
+    """First and second derivatives of L = log P(Z1 > c1, Z2 > c2) in the thresholds; all broadcast together.
+
+    Attributes
+    ----------
+    first : tuple of array
+        In ``c1`` and in ``c2``.
+    l11, l22, l12 : array
+        Second derivatives: in ``c1`` twice, in ``c2`` twice, mixed.
+    """
 
     first: tuple
     l11: np.ndarray

@@ -11,6 +11,7 @@ from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError
 from cevit_lib.training.feasible import Fit, predict_outputs
 
+#: What stands in every saved model and in the first line of every table of predictions.
 NOT_CLINICAL = "not for clinical use"
 
 
@@ -20,8 +21,10 @@ class Predictions:
 
     Attributes
     ----------
-    ids, responses : tuple of str
-        Patients and columns.
+    ids : tuple of str
+        Identities of the n patients.
+    responses : tuple of str
+        Names of the p columns of ``outputs``.
     outputs : Tensor
         ``(n, p)`` means in the responses' own units, then logits.
     parameters : CopulaParameters

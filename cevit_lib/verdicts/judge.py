@@ -12,12 +12,19 @@ from pathlib import Path
 from cevit_lib.records import load_records, paper_numbers
 from cevit_lib.records.store import record_path
 
+#: Word of a verdict whose rule holds.
 REPRODUCED = "reproduced"
+#: Word of a verdict whose rule holds for a part of what is claimed.
 IN_PART = "reproduced in part"
+#: Word of a verdict whose rule fails.
 NOT_REPRODUCED = "not reproduced"
+#: Word of a verdict whose records are not there.
 NOT_RUN = "not run yet"
+#: Word of a verdict on the images of Section 6.
 PRIVATE = "cannot be tested without the private data"
+#: Word of a verdict on a statement with a counter-example.
 FALSE = "false as stated"
+#: The words of a verdict, best first.
 WORDS = (REPRODUCED, IN_PART, NOT_REPRODUCED, NOT_RUN, PRIVATE, FALSE)
 
 
@@ -76,7 +83,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word of ``WORDS`` and the numbers that led to it."""
+    """A word of ``WORDS`` and the numbers that led to it.
+
+    Attributes
+    ----------
+    word : str
+        One of ``WORDS``.
+    because : str
+        The numbers, in words.
+
+    Raises
+    ------
+    ValueError
+        Another word.
+    """
 
     word: str
     because: str
