@@ -36,6 +36,7 @@ PAGE_OF = {
     "errors": "how_to_read_and_rerun",
 }
 NAMES = Path("book/names.md")
+REFERENCE = Path("book/api")
 HEAD = """# Names in the library
 
 Every public object of `cevit_lib`, with the page that introduces it. Made by `python -m cevit_lib.where`
@@ -54,13 +55,16 @@ def public_names(package: str) -> list[str]:
 
 @cache
 def texts() -> dict[str, str]:
-    """Page -> the code on it (cells, other fenced code, and `code` in the text), in the order of the book."""
+    """Page -> the code on it (cells, other fenced code, and `code` in the text), in the order of the book.
+
+    The reference introduces nothing, and its pages are called like chapters.
+    """
     import yaml
 
     root = project_root()
     names = [Path(name) for name in _files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))]
     sources = {name.stem: root / ("notebooks" if name.parent == EXECUTED else name.parent) / f"{name.stem}.md"
-               for name in names if name != NAMES.with_suffix("")}  # fmt: skip
+               for name in names if name != NAMES.with_suffix("") and name.parent != REFERENCE}  # fmt: skip
     return {page: _code(path.read_text(encoding="utf-8")) for page, path in sources.items()}
 
 
