@@ -8,9 +8,11 @@ const STYLE = `
 .admonition, table { break-inside: auto !important; box-shadow: none !important; }
 .cell_input, div.highlight, table:not(:has(tr:nth-child(12))) { break-inside: avoid !important; }
 .admonition-title, dl.py > dt, dl.field-list > dt, p:has(+ .math), figcaption { break-after: avoid; }
+.cell_output div.highlight, .cell_output pre { break-inside: auto !important; orphans: 6; widows: 6; }
+dl.field-list { display: block !important; }
 figure, .cell_output img { break-inside: avoid; }
-figcaption, figcaption * { color: #333 !important; }
-img { max-height: 170mm; object-fit: contain; }
+figcaption, figcaption * { color: #333 !important; font-weight: 400 !important; }
+img { max-height: 135mm; object-fit: contain; }
 p, li { orphans: 3; widows: 3; }
 mjx-container[display="true"] { overflow: visible !important; }
 .bd-main .bd-content h1, .bd-main .bd-content h2, .bd-main .bd-content h3 { margin-top: 1.2em; }

@@ -99,13 +99,16 @@ def _link_names(app, doctree, docname: str) -> None:
     """Lead from the first mention of a public name on a page to its entry in the reference."""
     if app.builder.format != "html" or docname.startswith("book/api/"):
         return
-    places, seen = _public(app.env.get_domain("py")), set()
-    for node in list(doctree.findall(nodes.literal)):
-        page, up = docname, node.parent
+    places, seen, visited = _public(app.env.get_domain("py")), set(), set()
+    files = [(each["docname"], each) for each in doctree.findall(addnodes.start_of_file)]  # of the one page, else none
+    for page, node in ((page, node) for page, part in [*files[::-1], (docname, doctree)]  # inner ones first
+                       for node in list(part.findall(nodes.literal))):  # fmt: skip
+        name, up = node.astext().removesuffix("()"), node.parent
         while up is not None and not isinstance(up, nodes.reference | nodes.title | addnodes.desc):
-            page, up = up["docname"] if isinstance(up, addnodes.start_of_file) else page, up.parent
-        name = node.astext().removesuffix("()")
-        if up is not None or name not in places or (page, name) in seen or page.startswith("book/api/"):
+            up = up.parent
+        known = id(node) in visited or page.startswith("book/api/") or (page, name) in seen
+        visited.add(id(node))
+        if up is not None or name not in places or known:
             continue
         seen.add((page, name))
         target, anchor = places[name]

@@ -43,6 +43,11 @@ def split_by_patient(
     require_classes : bool
         Refuse a division with a side on which some binary response has only one class.
 
+    Returns
+    -------
+    list of Split
+        One for each fold; every patient is tested once.
+
     Raises
     ------
     DataError

@@ -69,8 +69,8 @@ class RuleComparison:
         P(both eyes right).
     per_eye : float
         Mean over the two eyes of P(right).
-    never : tuple of int
-        Cells ``2 y3 + y4`` that the rule never predicts.
+    never : tuple of (int, int)
+        Cells ``(y3, y4)`` that the rule never predicts.
     """
 
     changed: float
@@ -88,6 +88,11 @@ def evaluate_rule(cells, predicted, reference) -> RuleComparison:
         True probabilities.
     predicted, reference : int arrays (n,)
         Cell numbers 2 y3 + y4 of the rule and of the marginal rule.
+
+    Returns
+    -------
+    RuleComparison
+        Averages over the n patients.
     """
     flat = cells.reshape(len(cells), 4)
     y3, y4 = predicted // 2, predicted % 2

@@ -27,10 +27,6 @@ class StrongerCovariance:
     ----------
     estimated, truth : array (p, p)
         Cov(q-hat) and Cov(q).
-    occurs : bool array (p, p)
-        ``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|`` off the diagonal.
-    ratio : array (p, p)
-        ``|Cov(q-hat)| / |Cov(q)|``; infinite where the truth has none.
     """
 
     estimated: np.ndarray
@@ -38,7 +34,7 @@ class StrongerCovariance:
 
     @property
     def occurs(self) -> np.ndarray:
-        """``(p, p)`` booleans, false on the diagonal."""
+        """``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|``, ``(p, p)`` booleans, false on the diagonal."""
         return (np.abs(self.estimated) > np.abs(self.truth)) & ~np.eye(len(self.truth), dtype=bool)
 
     @property
@@ -60,6 +56,11 @@ def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovari
     outputs, truth : array or tensor (n, p)
         Outputs mu (mean for a continuous response, logit for a binary one) of the model and of the truth, for the same
         patients. Both are turned into Gaussian scores q first.
+
+    Returns
+    -------
+    StrongerCovariance
+        Both covariance matrices, (p, p).
 
     Raises
     ------
@@ -101,6 +102,11 @@ def draw_scores(
         Standard deviation of each score; 0 gives uninformative images.
     score_correlation : float
         Between the two eyes, within a task; the two tasks' scores are independent.
+
+    Returns
+    -------
+    ScoreDraw
+        Of ``n`` patients.
     """
     eye = np.array([[1.0, score_correlation], [score_correlation, 1.0]])
     pair = rng.standard_normal((n, 2, 2)) @ np.linalg.cholesky(eye).T
@@ -206,6 +212,11 @@ def recalibrate(scores, calibration_scores, calibration_y, n_continuous: int = 2
         Scores to change; the continuous ones are left alone.
     calibration_scores, calibration_y : array (m, p)
         Scores and responses of patients that are not among the first.
+
+    Returns
+    -------
+    array (n, p)
+        Scores; the binary ones are replaced by ``a + b q``.
     """
     from cevit_lib.theory.overfitting import fit_probit
 

@@ -125,6 +125,11 @@ def decompose_latent_correlation(q3, q4, correlation) -> dict:
     ----------
     q3, q4 : array (n,)
         True Gaussian scores; averages are over their empirical distribution.
+
+    Returns
+    -------
+    dict of float
+        ``printed_limit``; ``within`` and ``between`` the cells; their sum ``total``, which is ``rho34``.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # a cell far in the tail has no weight and no moments
         cells = cell_moments(q3, q4, correlation)

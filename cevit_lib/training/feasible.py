@@ -140,6 +140,11 @@ def fit_warm_up(
     checkpoint : Checkpoint or path, optional
         Folder of the fit's state after every epoch; the same call goes on where it was interrupted.
 
+    Returns
+    -------
+    Fit
+        Of a network: without copula parameters; of a ``Fit``: with those that it had.
+
     Raises
     ------
     TrainingError
@@ -174,6 +179,11 @@ def fit_copula(
         In the responses' own units; held fixed.
     recipe, rng, validation, checkpoint
         As in :func:`fit_warm_up`.
+
+    Returns
+    -------
+    Fit
+        Of its own network, with ``parameters``.
 
     Raises
     ------

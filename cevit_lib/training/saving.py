@@ -80,6 +80,11 @@ def load_model(
     backbone : torch.nn.Module, optional
         A built backbone, when the model was built with one.
 
+    Returns
+    -------
+    Fit
+        As it was saved.
+
     Raises
     ------
     DataError
