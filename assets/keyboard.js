@@ -1,7 +1,11 @@
-// A scrollable table, formula or output must be reachable by keyboard: give each box that really scrolls a place in the tab order.
+// A scrollable table, formula, picture or output must be reachable by keyboard: give each box that really scrolls a place in the tab order.
 (() => {
-  const boxes = ".pst-scrollable-table-container, .cell_output .output, div.math, div.highlight > pre";
+  const boxes = ".pst-scrollable-table-container, .cell_output .output, .cell_output figure, .admonition, div.math, mjx-container[display], div.highlight > pre";
   const mark = () => {
+    // a picture as wide as the text column would have letters of four pixels on a telephone: style.css keeps it wide there
+    for (const picture of document.querySelectorAll(".cell_output figure > img")) {
+      picture.classList.toggle("cevit-wide", picture.naturalWidth > 650);
+    }
     for (const box of document.querySelectorAll(boxes)) {
       if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
       else if (box.getAttribute("tabindex") === "0") box.removeAttribute("tabindex");

@@ -13,6 +13,7 @@ import argparse
 import re
 import shutil
 import sys
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -29,6 +30,10 @@ _ROLE = re.compile(r"\{(\w+)(?::\w+)?\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 _MATH = re.compile(r"^```\{math\}\n(?::label: [^\n]*\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
 _LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
+_PAGE_LINK = re.compile(
+    r"\[([^\]]+)\]\((?!\w+:)[^)]*\.md[^)]*\)"
+)  # to a page of the book, which does not lie beside the slides
+_TO_AN_OUTPUT = re.compile(r"\n\n[^\n*-][^\n]*:\s*\Z")  # a last line that introduces what a cell prints
 
 
 # --- notebooks without solutions
@@ -98,13 +103,26 @@ def write_student(folder: Path) -> list[Path]:
 # --- slides
 
 
+@cache
+def _titles() -> dict[str, str]:
+    """Label -> what a reader knows it by: the heading or the exercise that it stands at."""
+    heading = re.compile(r"^\(([\w-]+)\)=\n#+ (.+)$", re.MULTILINE)
+    exercise = re.compile(r"^```\{exercise-start\}\n:label: ([\w-]+)\n(?:.*\n)*?\*\*(.+?)\*\*", re.MULTILINE)
+    pages = [*chapters(), *sorted((project_root() / "book").glob("*.md"))]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    return {label: title.strip() for found in (heading, exercise) for label, title in found.findall(text)}
+
+
 def plain(text: str) -> str:
     """Markdown without roles, labels and directives; equations stay."""
     text = _MATH.sub(lambda found: f"$$\n{found.group(1).strip()}\n$$", text)
-    text = _LABEL.sub("", _DIRECTIVE.sub("", text))
+    text = _PAGE_LINK.sub(r"*\1*", _LABEL.sub("", _DIRECTIVE.sub("", text)))
 
     def role(found: re.Match) -> str:
         kind, said = found.groups()
+        if kind == "ref":  # with words of its own, or the title of what it points to
+            title = _titles().get(said.strip())
+            return f"*{title}*" if title and "<" not in found.group() else said.strip()
         return {"cite": "", "eq": "the equation", "numref": "the figure"}.get(kind, said.strip())
 
     text = re.sub(r" +([.,;:)])", r"\1", _ROLE.sub(role, text))
@@ -114,7 +132,7 @@ def plain(text: str) -> str:
 def gist(text: str) -> str:
     """The first two sentences of the first paragraph of prose, and the first displayed equation."""
     text = plain(text)
-    equation = re.search(r"\$\$.*?\$\$", text, re.DOTALL)
+    equation = re.search(r"\$\$.*?\$\$", text.partition("\n### ")[0], re.DOTALL)  # one of a subsection needs its words
     prose = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
     blocks = (block.strip() for block in re.split(r"\n\s*\n", prose))
     paragraphs = [block for block in blocks if block and block[0] not in "|>#"]
@@ -165,7 +183,8 @@ def slide_deck(notebook, macros: dict) -> str:
             inner = [f"<h2>Exercise</h2>{_html(plain(task))}" for task in tasks]
         else:
             whole = name in ("Three lines to remember",)
-            inner = [f"<h2>{_html(name, inline=True)}</h2>{_html(plain(text) if whole else gist(text))}"]
+            said = _TO_AN_OUTPUT.sub("", plain(text)) if whole else gist(text)
+            inner = [f"<h2>{_html(name, inline=True)}</h2>{_html(said)}"]
             inner += [_figure(*picture) for picture in pictures]
         slides.append("<section>" + "".join(f"<section>{one}</section>" for one in inner) + "</section>")
     return _PAGE.format(title=escape(title), slides="\n".join(slides), macros=json.dumps(macros))
@@ -204,9 +223,9 @@ _PAGE = r"""<!doctype html>
 .reveal strong {{ font-weight: 700; }}
 .reveal code {{ font-family: ui-monospace, monospace; font-size: 0.85em; }}
 .reveal pre {{ text-align: left; }}
-.reveal mjx-container[display="true"] {{ font-size: 88% !important; max-width: 100%; }}
-.reveal img {{ max-height: 480px; max-width: 100%; }}
-.reveal .caption {{ font-size: 0.55em; text-align: left; }}
+.reveal mjx-container[display="true"] {{ font-size: 112% !important; max-width: 100%; }}
+.reveal img {{ width: 100%; height: 520px; object-fit: contain; }}
+.reveal .caption {{ font-size: 0.6em; text-align: left; margin-right: 110px; }}  /* room for the arrows */
 </style>
 <script>
 MathJax = {{ tex: {{ inlineMath: [["\\(", "\\)"]], macros: {macros} }}, options: {{ enableMenu: false }} }};

@@ -97,6 +97,28 @@ def test_a_slide_has_the_gist_the_equation_and_the_figure_and_no_code():
     assert "draw()" not in html and "scale: str" not in html and "Not on a slide" not in html
 
 
+def test_a_slide_names_what_the_page_links_to():
+    said = teaching.plain(
+        "See {ref}`stronger-covariance`, {ref}`ex-gain`, {ref}`its rule <verdicts>`, [loss](only_the_loss.md#x)."
+    )
+    assert said == "See *Stronger covariance*, *Predict a gain*, its rule, *loss*."
+    for chapter in CHAPTERS:
+        cells = [cell.source for cell in read_notebook(chapter).cells if cell.cell_type == "markdown"]
+        unknown = set(re.findall(r"\{ref\}`([\w-]+)`", "".join(cells))) - set(teaching._titles())
+        assert not unknown, f"{chapter.stem}: no title for {unknown}"
+
+
+def test_a_slide_ends_before_the_sentence_that_introduces_an_output():
+    lines = "## Three lines to remember\n\n- One.\n- Two: three.\n\nThe answer, from the records:"
+    html = teaching.slide_deck(nbformat.v4.new_notebook(cells=[PAGE.cells[0], markdown(lines)]), {})
+    assert "Two: three." in html and "from the records" not in html
+
+
+def test_an_equation_of_a_subsection_stays_there():
+    assert "$$" not in teaching.gist("Words.\n\n### Below\n\nMore.\n\n$$\na\n$$")
+    assert "$$" in teaching.gist("Words.\n\n$$\na\n$$\n\n### Below\n\nMore.")
+
+
 def test_slides_load_nothing_from_elsewhere():
     html = teaching.slide_deck(PAGE, {})
     loaded = re.findall(r'(?:src|href)="([^"]+)"', html)

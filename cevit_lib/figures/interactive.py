@@ -26,7 +26,8 @@ CORRELATION = [[1, 0.72, 0.294, 0.213], [0.72, 1, 0.205, 0.336], [0.294, 0.205, 
 CHANCES = [0.35, 0.45]  # of high myopia, left and right
 
 _STYLE = """<style>
-.cevit-moving { max-width: 34rem; margin: 0 auto; background: #fff; color: #1a1a1a; padding: 0.5rem; }
+.cevit-moving { max-width: 34rem; margin: 0 auto; background: #fff; color: #1a1a1a; padding: 0.5rem; text-align: left; }
+html[data-theme="dark"] .cevit-moving.moves { background: transparent; color: #e0e0e0; }
 .cevit-moving .live { display: none; }
 .cevit-moving.moves .live { display: block; }
 .cevit-moving.moves > img { display: none; }
@@ -34,8 +35,9 @@ _STYLE = """<style>
 .cevit-moving label { font-size: 0.9em; margin: 0.2rem 0; }
 .cevit-moving label > span { flex: 0 1 15rem; }
 .cevit-moving input { flex: 1 1 8rem; min-width: 6rem; }
+@media (max-width: 600px) { .cevit-moving label > span { flex: 1 0 100%; } .cevit-moving label { gap: 0 0.6rem; } }
 .cevit-moving svg { width: 100%; max-width: 25rem; height: auto; display: block; margin: 0 auto; font-size: 13px; }
-.cevit-moving svg text { fill: #1a1a1a; }
+.cevit-moving svg text { fill: currentColor; }
 .cevit-moving .told { font-size: 0.9em; margin: 0.3rem 0 0; }
 @media print { .cevit-moving.moves .live { display: none; } .cevit-moving.moves > img { display: block; } }
 </style>"""
