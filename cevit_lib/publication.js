@@ -2,13 +2,16 @@
 
 // How the book differs on paper from the screen: a smaller type, no bars and buttons, chapters on a new page.
 const STYLE = `
+* { animation: none !important; transition: none !important; }
 .bd-main .bd-content, .bd-main .bd-content .bd-article { margin: 0 !important; padding: 0 !important; }
 .bd-article-container { max-width: none !important; }
 .bd-header, .bd-footer, .prev-next-footer, .search-button__wrapper, details.hide > summary { display: none !important; }
 .admonition, table { break-inside: auto !important; box-shadow: none !important; }
 .cell_input, div.highlight, table:not(:has(tr:nth-child(12))) { break-inside: avoid !important; }
 .admonition-title, dl.py > dt, dl.field-list > dt, p:has(+ .math), figcaption { break-after: avoid; }
-.cell_output div.highlight, .cell_output pre { break-inside: auto !important; orphans: 6; widows: 6; }
+.cell_output .output, .cell_output div.highlight, .cell_output pre {
+  display: block !important; break-inside: auto !important; overflow: visible !important; orphans: 6; widows: 6;
+}
 dl.field-list { display: block !important; }
 figure, .cell_output img { break-inside: avoid; }
 figcaption, figcaption * { color: #333 !important; font-weight: 400 !important; }
