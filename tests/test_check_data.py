@@ -166,7 +166,7 @@ def test_the_command_prints_it_and_changes_nothing(eyes, capsys, tmp_path):
 
 def test_no_photographs_and_rare_classes_are_errors(eyes):
     eyes.write()
-    with pytest.raises(DataError, match="folder of images .*nowhere does not exist"):
+    with pytest.raises(DataError, match="folder of photographs .*nowhere does not exist"):
         check(eyes.table, eyes.folder / "nowhere", LAYOUT)
     for row in eyes.rows[1:]:
         row[2] = "24"

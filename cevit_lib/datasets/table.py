@@ -173,7 +173,7 @@ def arrange(
 def image_paths(arranged: Arranged, folder: Path) -> tuple[tuple[Path | None, ...], ...]:
     """Return the file of each patient and eye; ``None`` where the table names none, or its pattern finds none."""
     if not folder.is_dir():
-        raise DataError(f"the folder of photographs {folder} does not exist; name the one that does (--images FOLDER).")
+        raise DataError(f"the folder of photographs {folder} does not exist; give the right one by --images FOLDER.")
     layout, rows = arranged.layout, []
     for of in arranged.images:
         paths = [folder / of[eye] if eye in of else None for eye in EYES]
