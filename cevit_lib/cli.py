@@ -86,10 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "cevit_lib").startswith("cevit_lib"):
             raise
-        print(
-            f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
-            file=sys.stderr,
-        )
+        print(f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
+              file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"cevit {options.command}: interrupted", file=sys.stderr)

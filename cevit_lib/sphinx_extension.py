@@ -58,11 +58,6 @@ def _share_with_one_file(app) -> None:
         app.builder.fix_refuris = lambda tree: None
 
 
-def _pass_over_unfinished(app, config) -> None:
-    """A notebook that is being run lies beside the finished ones under a name with a dot; it is no page."""
-    config.exclude_patterns.append("**/.*")
-
-
 def _skip_undescribed(app, what: str, name: str, thing, skip: bool, options) -> bool | None:
     """Leave out members of a class that are but values: its docstring and signature tell what they are."""
     own = not (inspect.isclass(thing) or inspect.isroutine(thing) or isinstance(thing, property | cached_property))
@@ -120,7 +115,6 @@ def _link_names(app, doctree, docname: str) -> None:
 
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
-    app.connect("config-inited", _pass_over_unfinished)
     app.connect("builder-inited", _share_with_one_file, priority=1)
     app.connect("autodoc-skip-member", _skip_undescribed)
     app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon

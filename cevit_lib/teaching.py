@@ -30,9 +30,8 @@ _ROLE = re.compile(r"\{(\w+)(?::\w+)?\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 _MATH = re.compile(r"^```\{math\}\n(?::label: [^\n]*\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
 _LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
-_PAGE_LINK = re.compile(
-    r"\[([^\]]+)\]\((?!\w+:)[^)]*\.md[^)]*\)"
-)  # to a page of the book, which does not lie beside the slides
+# a link to a page of the book, which does not lie beside the slides
+_PAGE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)[^)]*\.md[^)]*\)")
 _TO_AN_OUTPUT = re.compile(r"\n\n[^\n*-][^\n]*:\s*\Z")  # a last line that introduces what a cell prints
 
 

@@ -13,7 +13,7 @@ from cevit_lib import where
 ROOT = Path(__file__).resolve().parents[1]
 # packages of commands and of single studies: their users call them by the command line, or read one page
 COMMANDS = "check_data cli doctor download pages paths publication recipes studies teaching verify where"
-WITHOUT_A_PAGE = {*COMMANDS.split(), "sphinx_extension"}
+WITHOUT_A_PAGE = {"sphinx_extension", *COMMANDS.split()}
 
 
 def test_every_package_has_a_page():

@@ -276,7 +276,8 @@ def plot_total_covariance(record):
         )
         left.legend()
         for (name, curve), line in zip(metrics["curves"].items(), ("-", "--", "-."), strict=True):
-            right.plot(gamma, curve["within"], linestyle=line, label={"centred": "centred scores"}.get(name, f"scores of {name}"))
+            label = "centred scores" if name == "centred" else f"scores of {name}"
+            right.plot(gamma, curve["within"], linestyle=line, label=label)
         right.set(xlabel="Cov(q3, q4)", ylabel="mean Cov(y3, y4 | images)", ylim=(0, None))
         right.legend()
     return _finish(figure, record)

@@ -92,8 +92,9 @@ def fit_records(folder: Path, study: str, identity: str | None = None) -> list[d
         There is no such record.
     """
     from cevit_lib.records import load_records
+    from cevit_lib.records.store import record_path
 
-    if not any(Path(folder).glob(f"**/{study}/*.json")):
+    if not any(record_path(study, "any", folder=folder).parent.glob("*.json")):
         raise ProvenanceError(f"{folder} has no record of {study}; name the folder that 'cevit fit' wrote (--results).")
     found = load_records(study, publication=False, folder=folder)
     chosen = [record for record in found if identity is None or record["id"].startswith(identity)]
