@@ -304,7 +304,8 @@ def test_table_two_has_the_papers_rows_and_names_what_is_not_run(made):
     assert list(dict.fromkeys(table.index.get_level_values(0))) == list(tables.TABLE_TWO)
     assert table.loc[("CeViT vs. ViT", "printed"), "MAE_L"] == "-1.91 (<0.001)"
     without = tables.table_two(frame[~frame["arm"].str.contains("adapters")])
-    assert set(without.loc[("ViT-A vs. ViT", "here")]) == {"not run yet"}
+    assert set(without.loc[("ViT-A vs. ViT", "no copula")]) == {"not run yet"}
+    assert [row for name, row in table.index if name == "CeViT vs. ViT"] == ["printed", "fmcem", "cross-fitted"]
 
 
 def test_a_reference_without_chance_stands_beside_every_seed(made):
@@ -352,3 +353,54 @@ def test_pictures_draw_what_they_are_given(made):
     figures.plot_errors(tables.predictions_frame(made["ablation"], "fmcem"))
     plt.close("all")
     assert tables.tuning_frame(made["ablation-tuning"])["last epoch"].is_monotonic_increasing
+
+
+@pytest.fixture(scope="module")
+def stored():
+    from cevit_lib.records import load_records
+
+    return load_records("ablation", expected=100)
+
+
+def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
+    """They are typed, since a picture's text cannot be computed; new records that say otherwise must change them."""
+    from cevit_lib.records import load_records
+
+    beside = [r for study in ("predecessors", "references", "probe") for r in load_records(f"ablation-{study}")]
+    frame = tables.metrics_frame(stored + beside)
+    level = frame[frame["partition"] == 0].pivot_table("value", "arm", "metric")
+    networks = [arm for arm in level.index if arm.split(",")[0] in ("warm-up", *grid()[0][0]["arms"])]
+    plain, rest = ["CeCNN copula", "OUCopulaCNN copula"], ["PCA of pixels"]
+    assert level.loc[rest, "MAE"].max() < level.loc[networks, "MAE"].min()
+    assert level.loc[networks, "MAE"].max() < level.loc[plain, "MAE"].min() < level.loc["constant", "MAE"]
+    assert level.loc[rest, "AUC"].min() > level.loc[networks, "AUC"].max()
+    assert level.loc[networks, "AUC"].min() > level.loc[plain, "AUC"].max()
+    gains = [tables.compare(frame, f"{a}{x}", f"independence{x}", "MAE") for a in ("fmcem", "cross-fitted")
+             for x in ("", ", adapters")]  # fmt: skip
+    assert all(row["high"] < 0 and -0.305 < row["difference"] < -0.215 for row in gains)
+    estimated = tables.gamma_matrices(stored)
+    off = ~np.eye(4, dtype=bool)
+    assert (estimated["fmcem"][0][off] > 0).all() and 0.4 < estimated["fmcem"][1].max() < 0.45
+    crossed, spread = estimated["cross-fitted"]
+    assert crossed[0, 1] > 0 and crossed[2, 3] > 0 and (crossed[:2, 2:] < 0).all() and spread.max() < 0.12
+    adapted = [r for r in stored if r["configuration"]["adapters"]]
+    predictions = tables.predictions_frame(adapted, "cross-fitted")
+    seen, said = (predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said"))
+    assert np.polyfit(seen.ravel(), said.ravel(), 1)[0] == pytest.approx(0.5, abs=0.05)
+    assert np.corrcoef((said - seen).T)[0, 1] > 0.5
+    effect = abs(tables.compare(frame, "cross-fitted", "independence", "MAE")["d_z"])
+    assert 1.4 < tables.smallest_detectable(50, 0.2) < effect < tables.smallest_detectable(5, 0.2) < 2.6
+
+
+def test_one_kind_of_encoder_can_be_made_alone(tmp_path):
+    said = []
+    records = ablation_pretraining.run("smoke", weights=tmp_path / "w", results=tmp_path / "r", device="cpu",
+                                       only="mae-all", report=said.append)  # fmt: skip
+    assert [r["configuration"]["weights"] for r in records] == ["mae-all"] and "1 of 1" in said[0]
+    assert len(list((tmp_path / "w").rglob("*.pth"))) == 1
+
+
+def test_smallest_eigenvalues_are_those_of_a_matrix_whose_are_known():
+    flat = {"correlation": (0.5 * np.eye(4) + 0.5).tolist()}
+    found = tables.smallest_eigenvalues([{"parameters": {"fmcem": flat, "weights": {"kind": "none"}}}])
+    assert found.columns.tolist() == ["fmcem"] and found["fmcem"][0] == pytest.approx(0.5)

@@ -18,9 +18,9 @@ ARMS = {
     "PCA of pixels": ("PCA of pixels", "score"), "frozen encoder": ("frozen encoder", "score"),
     "CeCNN copula": ("CeCNN", "rank"), "OUCopulaCNN copula": ("OU-Copula", "rank"),
     "warm-up": ("warm-up", "empirical"), "empirical": ("ViT", "empirical"),
-    "independence": ("$\\Gamma = I$", "likelihood"),
+    "independence": ("Γ = I", "likelihood"),
     "fmcem": ("CeViT, fMCEM", "fmcem"), "cross-fitted": ("CeViT, cross-fitted", "exact"),
-    "empirical, adapters": ("ViT-A", "empirical"), "independence, adapters": ("$\\Gamma = I$, A", "likelihood"),
+    "empirical, adapters": ("ViT-A", "empirical"), "independence, adapters": ("Γ = I, A", "likelihood"),
     "fmcem, adapters": ("CeViT-A, fMCEM", "fmcem"), "cross-fitted, adapters": ("CeViT-A, cross-fitted", "exact"),
 }  # fmt: skip
 """Arm -> label and colour, from plain to whole."""
@@ -28,7 +28,7 @@ RESPONSES = ("RNFL left", "RNFL right", "field left", "field right")
 
 
 def label(arm: str) -> str:
-    """Return an arm's name in a picture."""
+    """Return an arm's name in pictures and tables."""
     return ARMS[arm][0] if arm in ARMS else arm
 
 

@@ -46,7 +46,8 @@ def members(scale: str) -> list[dict[str, Any]]:
 
 def run(
     scale: str = "paper", *, folder: str | None = None, weights: str | None = None, device: str | None = None,
-    results: Any = None, most_seconds: float | None = None, compiled: bool = False, report=print,
+    results: Any = None, most_seconds: float | None = None, compiled: bool = False, only: str | None = None,
+    report=print,
 ) -> list[dict]:  # fmt: skip
     """Train what has no file yet, and write one record a member.
 
@@ -59,11 +60,14 @@ def run(
         Folder of the weights.
     most_seconds : float, optional
         Limit of the whole training; the rate decays in time for it.
+    only : {"mae-fold", "mae-all"}, optional
+        Leave out the members of the other kind.
     """
     where, start = find_device(device), time.perf_counter()
     store = weights_folder(weights, scale)
-    wanted = [c for c in members(scale) if not weights_file(store, c).is_file()]
-    report(f"pre-training: {len(wanted)} of {len(members(scale))} encoders to make, on {where}")
+    asked = [c for c in members(scale) if only in (None, c["weights"])]
+    wanted = [c for c in asked if not weights_file(store, c).is_file()]
+    report(f"pre-training: {len(wanted)} of {len(asked)} encoders to make, on {where}")
     if not wanted:
         return []
     first = wanted[0]
@@ -115,10 +119,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", help="folder of the records")
     parser.add_argument("--device")
     parser.add_argument("--most-seconds", type=float, help="end by then, with a decayed learning rate")
+    parser.add_argument("--only", choices=("mae-fold", "mae-all"), help="this kind of member alone")
     parser.add_argument("--compile", action="store_true", help="compile the batched pass")
     o = parser.parse_args(arguments)
     run(o.scale, folder=o.data, weights=o.weights_folder, device=o.device, results=o.results,
-        most_seconds=o.most_seconds, compiled=o.compile, report=lambda line: print(line, flush=True))  # fmt: skip
+        most_seconds=o.most_seconds, compiled=o.compile, only=o.only,
+        report=lambda line: print(line, flush=True))  # fmt: skip
     return 0
 
 

@@ -62,7 +62,7 @@ def _transductive(base: dict, scale: str) -> list[tuple[dict, int]]:
 
 def _tuning(base: dict, scale: str) -> list[tuple[dict, int]]:
     """Warm-ups alone, cross-fitted within the training patients; a seed that no comparison uses."""
-    tried = [(3e-4, 30), (1e-3, 30), (3e-3, 30), (1e-3, 60)] if scale == "paper" else [(1e-3, 1), (1e-3, 2)]
+    tried = [(3e-4, 30), (1e-3, 30), (3e-3, 30)] if scale == "paper" else [(1e-3, 1), (1e-3, 2)]
     return [
         (base | {"fold": f, "arms": [], "warm_up": base["warm_up"] | {"learning_rate": r, "epochs": e}}, 100)
         for r, e in tried for f in _folds(base)

@@ -235,20 +235,22 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(told).set_index("comparison")
 
 
-def table_two(frame: pd.DataFrame, copula: str = "fmcem") -> pd.DataFrame:
+def table_two(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the layout of the paper's Table 2: Cohen's d_z and, in brackets, the plain and the corrected p-value.
 
-    The printed row (other eyes, other images) stands above ours.
+    The printed row (other eyes, other images) stands above ours: one for each estimate where a copula takes part.
     """
     printed = paper_numbers("table_real_data")["comparisons"]
     rows = {}
     for name, arms in TABLE_TWO.items():
-        a, b = (arm.format(copula=copula) for arm in arms)
         rows[name, "printed"] = {m: f"{e['d']:+.2f} ({_printed(e)})" for m, e in printed[name].items()}
-        found = {m: compare(frame, a, b, m) for m in PRINTED} if {a, b} <= set(frame["arm"]) else {}
-        cells = {m: f"{r['d_z']:+.2f} ({_probability(r['p'])}; {_probability(r['p_corrected'])})" if
-                 math.isfinite(r["d_z"]) else "-" for m, r in found.items()}  # fmt: skip
-        rows[name, "here"] = cells or dict.fromkeys(PRINTED, "not run yet")
+        estimates = ("fmcem", "cross-fitted") if any("{copula}" in arm for arm in arms) else ("no copula",)
+        for estimate in estimates:
+            a, b = (arm.format(copula=estimate) for arm in arms)
+            found = {m: compare(frame, a, b, m) for m in PRINTED} if {a, b} <= set(frame["arm"]) else {}
+            cells = {m: f"{r['d_z']:+.2f} ({_probability(r['p'])}; {_probability(r['p_corrected'])})" if
+                     math.isfinite(r["d_z"]) else "-" for m, r in found.items()}  # fmt: skip
+            rows[name, estimate] = cells or dict.fromkeys(PRINTED, "not run yet")
     return pd.DataFrame(rows).T[list(PRINTED)]
 
 
@@ -267,14 +269,23 @@ def means(frame: pd.DataFrame, metrics: Iterable[str] = ("MAE_L", "MAE_R", "AUC_
     return table[[metric for metric in metrics if metric in table]].reset_index("weights")
 
 
+def encoders(records: Iterable[dict]) -> pd.DataFrame:
+    """Return what each fold's encoder was pre-trained on: images seen, those left out, steps, and images passed."""
+    told = {r["configuration"]["fold"]: r["parameters"]["weights"] for r in records}
+    columns = {"hash": "weights", "images_seen": "images seen", "images_of_test_patients": "left out: test patients'",
+               "steps": "steps", "image_passes": "images passed"}  # fmt: skip
+    table = pd.DataFrame.from_dict(told, orient="index").sort_index().rename_axis("fold")
+    return table[[name for name in columns if name in table]].rename(columns=columns)
+
+
 def say(row: dict[str, Any]) -> str:
     """Return a comparison as one sentence, with what it cannot conclude."""
     text = (f"{row['label']}: {row['metric']} {row['mean_a']:.3f} against {row['mean_b']:.3f}, difference "
             f"{row['difference']:+.3f} (corrected 95 % interval {row['low']:+.3f} to {row['high']:+.3f}, "
             f"{row['seeds']} seeds, {row['folds']} folds): **{row['word']}**")  # fmt: skip
     if row["word"] == "not distinguishable":
-        widest = max(abs(row["low"]), abs(row["high"]))
-        text += f"; neither no effect nor one of {widest:.3f} can be ruled out"
+        farthest = max(row["low"], row["high"], key=abs)
+        text += f"; neither zero nor {farthest:+.3f} is ruled out"
     return text + "."
 
 
@@ -328,6 +339,14 @@ def gamma_spread(records: Iterable[dict]) -> pd.DataFrame:
         "mean": grouped["value"].mean(), "SD over folds": by_fold.groupby(["estimate", "entry"], sort=False).std(),
         "SD over seeds": by_seed.groupby(["estimate", "entry"], sort=False).std(),
     })  # fmt: skip
+
+
+def smallest_eigenvalues(records: Iterable[dict]) -> pd.DataFrame:
+    """Return the smallest eigenvalue of every estimated correlation matrix: one row a fit, one column an estimate."""
+    return pd.DataFrame([
+        {name: np.linalg.eigvalsh(value["correlation"])[0] for name, value in r["parameters"].items()
+         if name in ("fmcem", "cross-fitted")} for r in records
+    ])  # fmt: skip
 
 
 def shown_plane(records: Iterable[dict]) -> dict | None:

@@ -12,8 +12,9 @@ PAGES = {
     "helps": "when_it_helps.html",
     "simulation": "simulation.html",
     "encoder": "encoder.html",
+    "ablation": "ablation.html",
 }
-"""Where the evidence is; the anchors are labels of those pages."""
+"""Where the evidence is, or the same question on public eyes; the anchors are labels of those pages."""
 
 
 def _claim(key, place, text, rule, studies, decide, page="proofs", anchor=""):
@@ -22,7 +23,8 @@ def _claim(key, place, text, rule, studies, decide, page="proofs", anchor=""):
 
 
 def _private(key, place, text):
-    return Claim(key, place, text, "The claim is about the hospital's images, which are not public.", (), None)
+    rule = "The claim is about the hospital's images, which are not public."
+    return Claim(key, place, text, rule, (), None, PAGES["ablation"])
 
 
 CLAIMS = (

@@ -164,9 +164,9 @@ class VerdictTable(list):
 
         rows = []
         for number, (claim, verdict) in enumerate(self, 1):
-            link = (
-                f'<a href="{escape(claim.evidence)}">evidence</a>' if claim.evidence and verdict.word != NOT_RUN else ""
-            )
+            words = "on public eyes" if verdict.word == PRIVATE else "evidence"
+            shown = claim.evidence and verdict.word != NOT_RUN
+            link = f'<a href="{escape(claim.evidence)}">{words}</a>' if shown else ""
             cells = [str(number), escape(claim.text), escape(claim.place), f"<strong>{verdict.word}</strong>",
                      escape(verdict.because), link]  # fmt: skip
             rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
