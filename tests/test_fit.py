@@ -102,6 +102,31 @@ def test_impossible_options_are_named():
         fit.run_fit(options(*LITTLE, "--fold", "4"))
     with pytest.raises(ParameterError, match="is no file"):
         fit.run_fit(options(*LITTLE, "--weights", "none.pth"))
+    with pytest.raises(ParameterError, match="--max-iter 0: .* at least one"):
+        fit.run_fit(options(*LITTLE, "--max-iter", "0"))
+    with pytest.raises(ParameterError, match="does not go with --preset paper"):
+        fit.run_fit(options(*LITTLE, "--max-iter", "9", "--preset", "paper"))
+    with pytest.raises(ParameterError, match="gaussian-score, which does not iterate"):
+        fit.run_fit(options(*LITTLE, "--max-iter", "9", "--estimator", "gaussian-score"))
+
+
+def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity(tmp_path, monkeypatch):
+    from cevit_lib.estimation import ExactEM
+
+    seen = []
+    original = ExactEM.fit
+
+    def watched(self, *arguments, **keywords):
+        seen.append(self.max_iter)
+        return original(self, *arguments, **keywords)
+
+    monkeypatch.setattr(ExactEM, "fit", watched)
+    short = options(*LITTLE, "--fold", "1", "--max-iter", "2", "--results", tmp_path)
+    assert fit.run_fit(short) == 0 and set(seen) == {2}
+    assert "estimator_settings" not in fit.configuration_of(options(*LITTLE), 1)
+    (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
+    assert record["configuration"]["estimator_settings"] == {"max_iter": 2}
+    assert fit.refit(record)["parameters"] == record["parameters"] and set(seen) == {2}
 
 
 def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):

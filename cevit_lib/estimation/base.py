@@ -32,7 +32,7 @@ class CopulaEstimator:
         ``"correlation"``: (n_iter + 1, p, p) array, the start first; ``"objective"``, ``"change"``: one an iteration.
     """
 
-    remedy = "raise max_iter or tol, or check the outputs for near-perfect separation"
+    remedy = "raise max_iter (cevit fit: --max-iter) or tol, or check the outputs for near-perfect separation"
 
     def get_params(self) -> dict:
         """Return the constructor's arguments by name."""

@@ -60,7 +60,7 @@ class MonteCarloEM(CopulaEstimator):
         Monte Carlo standard error of each correlation, by batch means.
     """
 
-    remedy = "raise max_iter, burn_in or draws: the kept iterates still drift"
+    remedy = "raise max_iter (cevit fit: --max-iter), burn_in or draws: the kept iterates still drift"
 
     def __init__(
         self, draws=10, sweeps=2, max_iter=200, burn_in=120, m_step="constrained", tol=1e-3, rng=None, initial=None,

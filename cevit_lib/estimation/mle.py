@@ -120,7 +120,10 @@ class MaximumLikelihood(CopulaEstimator):
     The standard errors take the outputs as given: what it cost to estimate them is not in there.
     """
 
-    remedy = "raise max_iter, or check for separated classes, where the likelihood is flat or has no interior maximum"
+    remedy = (
+        "raise max_iter (cevit fit: --max-iter), or check for separated classes, where the likelihood is flat or has "
+        "no interior maximum"
+    )
 
     def __init__(
         self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None, continuous=None

@@ -78,7 +78,13 @@ def load_data(configuration: dict[str, Any], responses: bool = True) -> PairedEy
 
 
 def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
-    """Return all settings of one fit, defaults filled in: what identifies its record. Fold 0 is all patients."""
+    """Return all settings of one fit, defaults filled in: what identifies its record. Fold 0 is all patients.
+
+    Raises
+    ------
+    ParameterError
+        ``--max-iter`` is not positive, or the estimator or the preset leaves nothing to it.
+    """
     data = {key: value for key, value in data_configuration(options).items() if key not in PLACES}
     chosen = {key: getattr(options, key) if getattr(options, key) is not None else value
               for key, value in DEFAULTS[data["name"]].items()}  # fmt: skip
@@ -97,8 +103,21 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     return {
         "data": data, "encoder": encoder, "recipes": recipes, "batch_size": chosen["batch_size"],
         "estimator": options.estimator, "estimate_on": chosen["estimate_on"], "preset": options.preset,
-        "folds": options.folds, "fold": fold,
+        "folds": options.folds, "fold": fold, **_estimator_settings(options),
     }  # fmt: skip
+
+
+def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the estimator's settings where any was asked for: they are not part of what identifies a plain fit."""
+    if options.max_iter is None:
+        return {}
+    if options.max_iter < 1:
+        raise ParameterError(f"--max-iter {options.max_iter}: the estimator needs at least one iteration.")
+    if options.preset is not None:
+        raise ParameterError(f"--max-iter does not go with --preset {options.preset}, which has its own estimator.")
+    if options.estimator == "gaussian-score":
+        raise ParameterError("--max-iter does not go with --estimator gaussian-score, which does not iterate.")
+    return {"estimator_settings": {"max_iter": options.max_iter}}
 
 
 def study_of(configuration: dict[str, Any]) -> str:

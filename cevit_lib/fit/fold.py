@@ -124,11 +124,12 @@ def _fit(
     from cevit_lib import estimation
     from cevit_lib.training import Recipe, fit_feasible_cevit
 
-    name = ESTIMATORS[configuration["estimator"]]
+    estimator = getattr(estimation, ESTIMATORS[configuration["estimator"]])
+    estimator = estimator(**configuration.get("estimator_settings", {}))
     warm_up, copula = (Recipe(batch_size=configuration["batch_size"], **configuration["recipes"][stage])
                        for stage in ("warm_up", "copula"))  # fmt: skip
     return fit_feasible_cevit(
-        model, training, estimator=getattr(estimation, name)(), estimate_on=configuration["estimate_on"],
+        model, training, estimator=estimator, estimate_on=configuration["estimate_on"],
         warm_up=warm_up, copula=copula, preset=configuration["preset"], rng=rng, device=device,
         checkpoint=checkpoint,
     )  # fmt: skip

@@ -50,6 +50,7 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     add("--copula-learning-rate", type=float, help="of the copula stage")
     add("--batch-size", type=int, help="patients per step")
     add("--estimator", choices=sorted(ESTIMATORS), default="exact-em", help="of the copula parameters")
+    add("--max-iter", type=int, help="most iterations of the estimator (default: its own)")
     add("--estimate-on", choices=("held-out", "train", "cross-fitted"), help="whose outputs it sees")
     add("--preset", choices=("paper",), help="the paper's recipes, fMCEM on training residuals, raw units")
     add("--folds", type=int, default=5, help="of the cross-validation by patient")
