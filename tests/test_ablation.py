@@ -13,6 +13,7 @@ from cevit_lib.copula import CopulaParameters  # noqa: E402
 from cevit_lib.datasets import ImageFiles, PairedEyes  # noqa: E402
 from cevit_lib.errors import DataError, ProvenanceError, ShapeError  # noqa: E402
 from cevit_lib.studies import ablation, ablation_data, ablation_others, ablation_pretraining  # noqa: E402
+from cevit_lib.studies import ablation_patients as patients  # noqa: E402
 from cevit_lib.studies import ablation_tables as tables  # noqa: E402
 from cevit_lib.studies.ablation_settings import SMOKE, STUDIES, grid  # noqa: E402
 from cevit_lib.studies.masked_autoencoder import MaskedAutoencoder, build_encoder, pretrain_together  # noqa: E402
@@ -323,13 +324,13 @@ def test_incomplete_grids_are_named(tmp_path):
 
 
 def test_worst_cases_are_the_largest_errors_and_failures_add_up(made):
-    predictions = tables.predictions_frame(made["ablation"], "cross-fitted")
+    predictions = patients.predictions_frame(made["ablation"], "cross-fitted")
     assert len(predictions) == ablation_data.SYNTHETIC_PATIENTS  # everybody is tested once a seed
-    table = tables.worst_cases(predictions, 3)
+    table = patients.worst_cases(predictions, 3)
     error = (predictions["said RNFL_OS"] - predictions["seen RNFL_OS"]).abs()
     other = (predictions["said RNFL_OD"] - predictions["seen RNFL_OD"]).abs()
     assert table.index[0] == predictions["patient"][np.maximum(error, other).idxmax()]
-    groups = tables.failures(predictions)
+    groups = patients.failures(predictions)
     thirds = groups.iloc[:3]
     assert thirds["eyes"].sum() == 2 * len(predictions)
     assert np.average(thirds["MAE (um)"], weights=thirds["eyes"]) == pytest.approx(pd.concat([error, other]).mean())
@@ -350,7 +351,7 @@ def test_pictures_draw_what_they_are_given(made):
     assert len(rows) == 2 * len(tables.CONTROLS)
     figures.plot_differences(rows)
     figures.plot_power(tables.power, [("50", 50, 0.2)], seen=0.4)
-    figures.plot_errors(tables.predictions_frame(made["ablation"], "fmcem"))
+    figures.plot_errors(patients.predictions_frame(made["ablation"], "fmcem"))
     plt.close("all")
     assert tables.tuning_frame(made["ablation-tuning"])["last epoch"].is_monotonic_increasing
 
@@ -369,6 +370,8 @@ def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     beside = [r for study in ("predecessors", "references", "probe") for r in load_records(f"ablation-{study}")]
     frame = tables.metrics_frame(stored + beside)
     level = frame[frame["partition"] == 0].pivot_table("value", "arm", "metric")
+    best = level["MAE"].drop("frozen encoder, transductive").nsmallest(2)
+    assert best.index.tolist() == ["PCA of pixels", "frozen encoder"]
     networks = [arm for arm in level.index if arm.split(",")[0] in ("warm-up", *grid()[0][0]["arms"])]
     plain, rest = ["CeCNN copula", "OUCopulaCNN copula"], ["PCA of pixels"]
     assert level.loc[rest, "MAE"].max() < level.loc[networks, "MAE"].min()
@@ -378,18 +381,66 @@ def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     gains = [tables.compare(frame, f"{a}{x}", f"independence{x}", "MAE") for a in ("fmcem", "cross-fitted")
              for x in ("", ", adapters")]  # fmt: skip
     assert all(row["high"] < 0 and -0.305 < row["difference"] < -0.215 for row in gains)
+    longer = [tables.compare(frame, f"empirical{x}", f"warm-up{x}", "MAE") for x in ("", ", adapters")]
+    assert [row["low"] > 0 for row in longer] == [False, True] and all(0.165 < r["difference"] < 0.185 for r in longer)
+    adapters = tables.comparisons(frame, [(f"{a}, adapters", a, "") for a in ("empirical", "cross-fitted")])
+    assert (adapters["low"] < 0).all() and (adapters["high"] > 0).all()
+    arms = [*tables.CONTROLS, *((f"{a}, adapters", f"{b}, adapters", "") for a, b, _ in tables.CONTROLS)]
+    areas = tables.comparisons(frame, arms, ["AUC"])
+    assert (areas["low"] < 0).all() and (areas["high"] > 0).all()
     estimated = tables.gamma_matrices(stored)
     off = ~np.eye(4, dtype=bool)
     assert (estimated["fmcem"][0][off] > 0).all() and 0.4 < estimated["fmcem"][1].max() < 0.45
     crossed, spread = estimated["cross-fitted"]
     assert crossed[0, 1] > 0 and crossed[2, 3] > 0 and (crossed[:2, 2:] < 0).all() and spread.max() < 0.12
     adapted = [r for r in stored if r["configuration"]["adapters"]]
-    predictions = tables.predictions_frame(adapted, "cross-fitted")
+    predictions = patients.predictions_frame(adapted, "cross-fitted")
     seen, said = (predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said"))
     assert np.polyfit(seen.ravel(), said.ravel(), 1)[0] == pytest.approx(0.5, abs=0.05)
     assert np.corrcoef((said - seen).T)[0, 1] > 0.5
     effect = abs(tables.compare(frame, "cross-fitted", "independence", "MAE")["d_z"])
     assert 1.4 < tables.smallest_detectable(50, 0.2) < effect < tables.smallest_detectable(5, 0.2) < 2.6
+
+
+def test_outputs_read_with_their_own_parameters_have_the_stored_likelihood(stored):
+    some = stored[:3] + stored[-3:]
+    found = patients.readings(some).set_index(["network", "Gamma", "sigma"])["log-likelihood"]
+    for name, arm in (("CeViT, fMCEM", "fmcem"), ("CeViT, cross-fitted", "cross-fitted")):
+        expected = [r["metrics"][arm]["log-likelihood"] for r in some]
+        np.testing.assert_allclose(found[name, arm, arm], expected, rtol=1e-4)  # records round outputs
+    one, other = (found["ViT", gamma, "cross-fitted"].to_numpy() for gamma in ("independence", "cross-fitted"))
+    assert (one < other).any()
+
+
+def test_wrong_fields_counts_eyes_and_patients():
+    sure = np.log(19)
+    table = pd.DataFrame({"seen field_OS": [1.0, 0.0, 1.0], "seen field_OD": [1.0, 0.0, 0.0],
+                          "said field_OS": [-sure, 1.0, -0.5], "said field_OD": [-0.1, -2.0, -1.0]})  # fmt: skip
+    found = patients.wrong_fields(table)
+    assert (found["eyes"], found["wrong"], found["surely"], found["both"]) == (6, 4, 1, 1)
+    assert found["where eyes differ"] == 0.5 and found["where eyes agree"] == 0.75
+
+
+def test_tuning_looks_for_the_lowest_point_of_the_mean_curve():
+    """Not for the mean of the curves' lowest points, which is lower and at no common epoch."""
+    configuration = {"warm_up": {"learning_rate": 1e-3, "epochs": 3}}
+    made = [{"configuration": configuration, "trace": {"cross-fit 1": {"validation_loss": curve}}}
+            for curve in ([1.0, 2.0, 4.0], [4.0, 2.0, 1.0])]  # fmt: skip
+    row = tables.tuning_frame(made).iloc[0]
+    assert (row["best epoch"], row["at epoch"], row["last epoch"]) == (2.0, 2, 2.5)
+
+
+def test_spread_over_seeds_is_that_within_a_fold():
+    def fit(seed, fold, value):
+        matrix = np.eye(4)
+        matrix[0, 1] = matrix[1, 0] = value
+        return {"seeds": [seed], "configuration": {"fold": fold, "adapters": False},
+                "parameters": {"fmcem": {"correlation": matrix.tolist()}}}  # fmt: skip
+
+    rows = tables.gamma_spread([fit(0, 1, 0.1), fit(1, 1, 0.3), fit(0, 2, 0.5), fit(1, 2, 0.7)])
+    row = rows.loc[("fmcem", "rho12")]
+    assert row["SD over folds"] == pytest.approx(0.4 / np.sqrt(2))
+    assert row["SD over seeds, within a fold"] == pytest.approx(0.2 / np.sqrt(2))
 
 
 def test_one_kind_of_encoder_can_be_made_alone(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cevit_lib.comparison import cohen_d_av, cohen_d_z, compare_paired
+from cevit_lib.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
 from cevit_lib.errors import ShapeError
 
 
@@ -63,3 +63,8 @@ def test_refuses_arrays_that_do_not_match():
         compare_paired([1, 2, 3], [1, 2])
     with pytest.raises(ShapeError, match="2 or more"):
         compare_paired([1], [1])
+
+
+def test_holm_by_hand_keeps_order_and_leaves_nan_out():
+    # sorted .01, .02, .03 times 3, 2, 1, then never falling: .03, .04, .04
+    np.testing.assert_allclose(holm([0.03, 0.01, np.nan, 0.02]), [0.04, 0.03, np.nan, 0.04])

@@ -1,4 +1,4 @@
-"""Pictures of the ablation on real eyes. Frames come from ``cevit_lib.studies.ablation_tables``; nothing is fitted."""
+"""Pictures of the ablation on real eyes. Frames come from ``ablation_tables`` and ``ablation_patients``."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def plot_errors(predictions: pd.DataFrame, *, note: str = "", smoke: bool = Fals
             left.plot(seen, said, mark, ms=3, alpha=0.6, color=color(eye), label=eye)
         ends = [predictions["seen RNFL_OS"].min(), predictions["seen RNFL_OS"].max()]
         left.plot(ends, ends, color=color("grey"), linewidth=1)
-        left.set(xlabel="observed RNFL (um)", ylabel="predicted RNFL (um)", title="regression to the mean")
+        left.set(xlabel="observed RNFL (um)", ylabel="predicted RNFL (um)", title="thickness")
         left.legend()
         r = np.corrcoef(errors["OS"], errors["OD"])[0, 1]
         right.plot(errors["OS"], errors["OD"], "o", ms=3, alpha=0.6, color=color("both"))

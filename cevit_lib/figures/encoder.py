@@ -163,7 +163,7 @@ def eyes_by_class(record, view: str = "left mirrored"):
     eye, binary, points = _columns(record, view)
     with style(axes__grid=False):
         figure, axes = new_figure("wide", columns=2, sharex=True, sharey=True)
-        for ax, value, title in zip(axes, (0, 1), ("full visual field", "reduced visual field"), strict=True):
+        for ax, value, title in zip(axes, (0, 1), ("field 22 dB or more", "field below 22 dB"), strict=True):
             for name, meaning in EYES.items():
                 _contours(ax, points[(eye == name) & (binary == value)], points, color(meaning), name)
             ax.set_title(title)

@@ -36,8 +36,10 @@ CONTROLS = (
     ("fmcem", "independence", "dependence, fMCEM in-sample"),
     ("cross-fitted", "independence", "dependence, exact cross-fitted estimate"),
     ("cross-fitted", "fmcem", "cross-fitted instead of fMCEM"),
+    ("cross-fitted", "empirical", "the whole copula loss (CeViT, ViT)"),
+    ("cross-fitted", "warm-up", "CeViT against its own warm-up"),
 )
-RIVALS = ("PCA of pixels", "frozen encoder", "CeCNN copula", "OUCopulaCNN copula")
+RIVALS = ("constant", "PCA of pixels", "frozen encoder", "CeCNN copula", "OUCopulaCNN copula")
 
 
 def records_of(study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None) -> Grid:
@@ -280,12 +282,15 @@ def encoders(records: Iterable[dict]) -> pd.DataFrame:
 
 def say(row: dict[str, Any]) -> str:
     """Return a comparison as one sentence, with what it cannot conclude."""
+    seeds = "1 seed" if row["seeds"] == 1 else f"{row['seeds']} seeds"
     text = (f"{row['label']}: {row['metric']} {row['mean_a']:.3f} against {row['mean_b']:.3f}, difference "
             f"{row['difference']:+.3f} (corrected 95 % interval {row['low']:+.3f} to {row['high']:+.3f}, "
-            f"{row['seeds']} seeds, {row['folds']} folds): **{row['word']}**")  # fmt: skip
+            f"{seeds}, {row['folds']} folds): **{row['word']}**")  # fmt: skip
     if row["word"] == "not distinguishable":
         farthest = max(row["low"], row["high"], key=abs)
         text += f"; neither zero nor {farthest:+.3f} is ruled out"
+    elif math.isfinite(row["p_test_sets"]):
+        text += f"; by test sets alone p = {_probability(row['p_test_sets'])}"
     return text + "."
 
 
@@ -296,14 +301,17 @@ def say_all(rows: pd.DataFrame) -> str:
 
 def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
     """Return one row per candidate: the left-out patients' empirical loss at the last and at the best epoch."""
-    rows = []
+    curves: dict[tuple, list] = {}
     for record in records:
         c = record["configuration"]["warm_up"]
-        curves = np.array([own["validation_loss"] for stage, own in record["trace"].items() if "cross" in stage])
-        rows.append({"learning rate": c["learning_rate"], "epochs": c["epochs"], "last epoch": curves[:, -1].mean(),
-                     "best epoch": curves.mean(0).min(), "at epoch": curves.mean(0).argmin() + 1})  # fmt: skip
-    found = pd.DataFrame(rows).groupby(["learning rate", "epochs"]).mean().reset_index()
-    return found.sort_values("last epoch", ignore_index=True)
+        own = [stage["validation_loss"] for name, stage in record["trace"].items() if "cross" in name]
+        curves.setdefault((c["learning_rate"], c["epochs"]), []).append(np.mean(own, axis=0))
+    found = []
+    for (rate, epochs), folds in curves.items():
+        mean = np.mean(folds, axis=0)
+        found.append({"learning rate": rate, "epochs": epochs, "last epoch": mean[-1], "best epoch": mean.min(),
+                      "at epoch": mean.argmin() + 1})  # fmt: skip
+    return pd.DataFrame(found).sort_values("last epoch", ignore_index=True)
 
 
 def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
@@ -330,14 +338,15 @@ def gamma_matrices(records: Iterable[dict]) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def gamma_spread(records: Iterable[dict]) -> pd.DataFrame:
-    """Return for each estimate and correlation its mean, and its SD over folds (other patients) and over seeds."""
+    """Return for each estimate and correlation its mean, its SD over folds (of their means), and that within a fold."""
     frame = gamma_frame(records)
-    grouped = frame.groupby(["estimate", "entry"], sort=False)
-    by_fold = frame.groupby(["estimate", "entry", "fold"], sort=False)["value"].mean()
-    by_seed = frame.groupby(["estimate", "entry", "seed"], sort=False)["value"].mean()
+    keys = ["estimate", "entry"]
+    by_fold = frame.groupby([*keys, "fold"], sort=False)["value"].mean()
+    within = frame.groupby([*keys, "fold", "adapters"], sort=False)["value"].var()
     return pd.DataFrame({
-        "mean": grouped["value"].mean(), "SD over folds": by_fold.groupby(["estimate", "entry"], sort=False).std(),
-        "SD over seeds": by_seed.groupby(["estimate", "entry"], sort=False).std(),
+        "mean": frame.groupby(keys, sort=False)["value"].mean(),
+        "SD over folds": by_fold.groupby(keys, sort=False).std(),
+        "SD over seeds, within a fold": within.groupby(keys, sort=False).mean() ** 0.5,
     })  # fmt: skip
 
 
@@ -347,48 +356,3 @@ def smallest_eigenvalues(records: Iterable[dict]) -> pd.DataFrame:
         {name: np.linalg.eigvalsh(value["correlation"])[0] for name, value in r["parameters"].items()
          if name in ("fmcem", "cross-fitted")} for r in records
     ])  # fmt: skip
-
-
-def shown_plane(records: Iterable[dict]) -> dict | None:
-    """Return the record that holds the coordinates of one CeViT-A's class tokens, if it is there."""
-    return next((record for record in records if record.get("columns")), None)
-
-
-def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
-    """Return one row per test patient: means over seeds of an arm's outputs, and the observed responses."""
-    rows = []
-    for record in records:
-        table = record["predictions"]
-        for patient, y, outputs in zip(table["patient"], table["y"], table.get(arm, []), strict=False):
-            rows.append([patient, *y, *outputs])
-    names = [f"{kind} {name}" for kind in ("seen", "said") for name in PAIR]
-    return pd.DataFrame(rows, columns=["patient", *names]).groupby("patient", sort=False).mean().reset_index()
-
-
-PAIR = ("RNFL_OS", "RNFL_OD", "field_OS", "field_OD")
-
-
-def worst_cases(predictions: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the patients with the largest error of either eye's thickness: numbers and ids, no picture."""
-    errors = pd.DataFrame({eye: predictions[f"said RNFL_{eye}"] - predictions[f"seen RNFL_{eye}"] for eye in
-                           ("OS", "OD")})  # fmt: skip
-    table = predictions.assign(error_OS=errors["OS"], error_OD=errors["OD"], worst=errors.abs().max(axis=1))
-    for eye in ("OS", "OD"):
-        table[f"P(field_{eye})"] = 1 / (1 + np.exp(-table[f"said field_{eye}"]))
-    shown = ["patient", "seen RNFL_OS", "error_OS", "seen RNFL_OD", "error_OD", "seen field_OS", "P(field_OS)",
-             "seen field_OD", "P(field_OD)"]  # fmt: skip
-    return table.nlargest(count, "worst")[shown].set_index("patient")
-
-
-def failures(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return where the errors lie: mean error and MAE by thirds of the observed thickness and by asymmetry."""
-    seen = predictions[["seen RNFL_OS", "seen RNFL_OD"]].to_numpy()
-    error = predictions[["said RNFL_OS", "said RNFL_OD"]].to_numpy() - seen
-    names = ["thin third", "middle third", "thick third"]
-    thirds = pd.qcut(pd.Series(seen.ravel()).rank(method="first"), 3, labels=names)
-    apart = np.repeat(np.abs(seen[:, 0] - seen[:, 1]) > np.median(np.abs(seen[:, 0] - seen[:, 1])), 2)
-    groups = {name: (thirds == name).to_numpy() for name in names}
-    groups |= {"eyes alike": ~apart, "eyes apart": apart}
-    flat = error.ravel()
-    return pd.DataFrame({name: {"eyes": int(own.sum()), "mean error (um)": flat[own].mean(),
-                                "MAE (um)": np.abs(flat[own]).mean()} for name, own in groups.items()}).T  # fmt: skip
