@@ -32,6 +32,11 @@ def label(arm: str) -> str:
     return ARMS[arm][0] if arm in ARMS else arm
 
 
+def named(level: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table of arms that have a name in pictures, in their order and under that name."""
+    return level.loc[[arm for arm in ARMS if arm in level.index]].rename(label)
+
+
 def _done(figure: Figure, note: str, smoke: bool) -> Figure:
     if " of " in note:
         figure.suptitle(f"grid not complete: {note}", color=color("paper"), fontsize=10)
