@@ -1,7 +1,8 @@
-"""How long a whole fit takes at the paper's size, and what a second device brings inside one fit.
+"""How long a whole fit takes at the paper's size, and what a second device brings, inside one fit and by the grid.
 
     python -m benchmarks.training --full-fit                ViT-B/16, 224 px, LoRA rank 8, 25 + 60 epochs on 2,091 pairs
     python -m benchmarks.training --two-gpus                epochs of the same network on one device and on two
+    python -m benchmarks.training --grid                    50 fits of the simulation, one arm each, on one and two
     python -m benchmarks.training --deterministic           what bit-equal reruns cost, and whether they are equal
     python -m benchmarks.training --full-fit --smoke        tiny, on a processor; shows only that it runs
 
@@ -23,12 +24,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import FrozenRandomWeightsWarning, TrainingError
 from cevit_lib.estimation import ExactEM
 from cevit_lib.records import new_record, write_record
+from cevit_lib.studies.simulation import fit_together, grid
+from cevit_lib.studies.workers import deal
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
 
@@ -43,6 +47,8 @@ SMOKE = {"model": TINY, "size": 36, "pairs": 90, "epochs": [2, 2], "batch": 12, 
          "speed_pairs": 48, "speed_epochs": 3}  # fmt: skip
 GFLOP_PER_IMAGE = 2 * 17.6  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
 CORRELATION = 0.6
+ONCE = ("data (all fits)", "networks (all fits)", "compiling (all fits)", "total_seconds", "fits")
+"""Of the times of a grid's record, what is no fitting: it is done once, or stands for one fit."""
 
 
 def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
@@ -174,6 +180,39 @@ def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]
     return {"times_one_device": ratio}, rows
 
 
+def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[str, Any]]:
+    """Make a worker's share of the grid; return the seconds of each of its batches."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    rows = []
+    for start in range(0, len(fits), at_once):
+        part, begun = fits[start : start + at_once], time.perf_counter()
+        times = fit_together("simulation", part, scale, device)[0]["times"]
+        rows.append({"worker": device, "fits": len(part), "whole_seconds": time.perf_counter() - begun,
+                     "fitting_seconds": sum(value for key, value in times.items() if key not in ONCE)})  # fmt: skip
+    return rows
+
+
+def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dict]]:
+    """Time the same fits on one device and dealt out to two, as ``cevit_lib.studies.workers`` deals them."""
+    scale = "smoke" if smoke else "paper"
+    fits = [(configuration | {"arms": ["held-out"]}, seed) for configuration, seed in grid("simulation", scale)]
+    rows, seconds = [], []
+    for count in (1, 2):
+        devices = [f"cuda:{k}" if kind == "cuda" else kind for k in range(count)]
+        shares = deal("simulation", scale, range(len(fits)), count)
+        begun = time.perf_counter()
+        done = Parallel(n_jobs=count, backend="loky", batch_size=1)(
+            delayed(grid_share)([fits[k] for k in share], device, at_once, scale)
+            for device, share in zip(devices, shares, strict=True)
+        )
+        seconds.append((max(sum(row["fitting_seconds"] for row in own) for own in done), time.perf_counter() - begun))
+        rows += [{"devices": count, **row} for own in done for row in own]
+        print(count, seconds[-1], flush=True)
+    (one, all_of_one), (two, all_of_two) = seconds
+    return {"fits": len(fits), "times_one_device": one / two, "fitting_seconds": [one, two], "whole_seconds": [all_of_one, all_of_two]}, rows  # fmt: skip
+
+
 def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple[dict, list[dict]]:
     """Time epochs with and without ``deterministic``, each twice, and compare the weights to the last bit."""
     rows, metrics = [], {}
@@ -197,6 +236,8 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
         metrics, rows = full_fit(setting, torch.device(kind)), []
     elif part == "two-gpus":
         metrics, rows = two_devices(setting, kind, options.smoke)
+    elif part == "grid":
+        metrics, rows = two_grids(kind, options.smoke)
     else:
         metrics, rows = repeated(setting, kind, options.smoke, options.compiled)
     print(json.dumps({k: v for k, v in metrics.items() if k != "correlation"}, indent=1), flush=True)
@@ -213,7 +254,7 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("full-fit", "two-gpus", "deterministic")
+    parts = ("full-fit", "two-gpus", "grid", "deterministic")
     for part in parts:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--compiled", action="store_true", help="with --deterministic: compiled networks as well")

@@ -85,7 +85,7 @@ REFITS: dict[str, str] = {
 
 # study -> what makes its records; where there is none, the message tells the reader to look for the page that owns it
 MAKERS: dict[str, str] = {
-    "training-speed": "python -m benchmarks.training --full-fit --two-gpus --deterministic",
+    "training-speed": "python -m benchmarks.training --full-fit --two-gpus --grid --deterministic",
     "encoder-speed": "python -m benchmarks.encoder --device cuda",
     "encoder-size": "python -m cevit_lib.studies.encoder_size",
     "embedding": "python -m cevit_lib.studies.embedding --device cuda",
