@@ -210,7 +210,8 @@ def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dic
         rows += [{"devices": count, **row} for own in done for row in own]
         print(count, seconds[-1], flush=True)
     (one, all_of_one), (two, all_of_two) = seconds
-    return {"fits": len(fits), "times_one_device": one / two, "fitting_seconds": [one, two], "whole_seconds": [all_of_one, all_of_two]}, rows  # fmt: skip
+    return {"fits": len(fits), "times_one_device": one / two, "fitting_seconds": [one, two],
+            "whole_seconds": [all_of_one, all_of_two]}, rows  # fmt: skip
 
 
 def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple[dict, list[dict]]:
