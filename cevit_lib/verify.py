@@ -18,7 +18,7 @@ from cevit_lib.recipes import RECIPES, REFITS, REPLICATES, TOLERANCES
 
 COMPARED = ("metrics", "parameters")
 # how many standard deviations a number may move, and how far where there are too few seeds to tell
-_SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 3, 0.02, 0.05
+_SPREADS, _FOLD_SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 2.0, 3, 0.02, 0.05
 # with the same seed only rounding may differ; below this a spread of seeds is no spread
 _ROUNDING = 1e-6
 # speed is a property of the machine, not of the method
@@ -170,9 +170,10 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
     others : list of dict
         Records of the same configuration with other seeds; a number may move by four standard deviations of the
         difference of two of them. Where the repetitions are folds and data sets (``recipes.REPLICATES``), which a
-        repeated fit shares with its record, by two standard deviations of one. The record itself is left out of its
-        own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four standard
-        errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed, unless
+        repeated fit shares with its record, by two. (Rounding on another device makes a second draw of the training,
+        and a fit has hundreds of numbers: two deviations of *one* fold would cry wolf.) The record itself is left out
+        of its own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four
+        standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed, unless
         ``recipes.TOLERANCES`` says otherwise.
     """
     differences = []
@@ -211,12 +212,10 @@ def tolerance(study: str, field: str, value: float | None, seen: list[float],
     if error is not None:
         return max(_SPREADS * math.sqrt(2) * error, floor), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
-        if study in REPLICATES:  # the fit shares its data with the record: much of this spread is not its own
-            return max(2 * float(np.std(seen, ddof=1)), floor), f"2 SD of {len(seen)} other folds"
-        # the difference of two fits that share nothing has sqrt(2) times the spread of one
-        spread = _SPREADS * math.sqrt(2) * float(np.std(seen, ddof=1))
-        origin = f"{_SPREADS:g} SD of a difference, from {len(seen)} other seeds"
-        return max(spread, floor), origin
+        # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data as well
+        times, kind = (_FOLD_SPREADS, "folds") if study in REPLICATES else (_SPREADS, "seeds")
+        spread = times * math.sqrt(2) * float(np.std(seen, ddof=1))
+        return max(spread, floor), f"{times:g} SD of a difference, from {len(seen)} other {kind}"
     return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"
 
 

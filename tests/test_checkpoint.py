@@ -15,7 +15,7 @@ from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training import Checkpoint, Recipe, fit_copula, fit_warm_up
+from cevit_lib.training import Checkpoint, Recipe, fit_copula, fit_warm_up, loop
 from cevit_lib.training.reruns import WORKSPACE, reproducible
 
 
@@ -174,6 +174,15 @@ def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkey
     with reproducible():
         assert os.environ[WORKSPACE] == ":4096:8" and torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_device(data, monkeypatch):
+    """A network that is moved starts CUDA, and then it is too late."""
+    order, model = [], network()
+    monkeypatch.setattr(loop, "fix_workspace", lambda: order.append("workspace"))
+    monkeypatch.setattr(model, "to", lambda *_, **__: order.append("to") or model)
+    fit_warm_up(model, data, Recipe(1, 1e-3, 16, deterministic=True), rng=np.random.default_rng(5), device="cpu")
+    assert order[:2] == ["workspace", "to"]
 
 
 def test_deterministic_reruns_are_equal_to_the_last_bit(data):

@@ -239,6 +239,6 @@ def _weights_from(rng: np.random.Generator | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng():
-        torch.manual_seed(int(rng.integers(2**63)))
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: no accelerator is started
+        torch.default_generator.manual_seed(int(rng.integers(2**63)))
         yield

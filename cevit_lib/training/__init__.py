@@ -13,7 +13,7 @@ from cevit_lib.training.loop import Batches, find_device, train
 from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
-from cevit_lib.training.reruns import reproducible
+from cevit_lib.training.reruns import fix_workspace, reproducible
 from cevit_lib.training.saving import load_model, save_model
 from cevit_lib.training.scaling import Standardisation
 from cevit_lib.training.seeds import Streams, streams, torch_seeded
@@ -31,6 +31,7 @@ __all__ = [
     "Standardisation",
     "Streams",
     "find_device",
+    "fix_workspace",
     "fit_copula",
     "fit_feasible_cevit",
     "fit_warm_up",

@@ -14,7 +14,7 @@ from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.processes import processes
 from cevit_lib.training.progress import Progress
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.reruns import reproducible
+from cevit_lib.training.reruns import fix_workspace, reproducible
 from cevit_lib.training.seeds import torch_seeded
 
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
@@ -124,6 +124,8 @@ def train(
     """
     if recipe.patience is not None and validation is None:
         raise ParameterError(f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=...")
+    if recipe.deterministic:
+        fix_workspace()  # before anything is on a GPU
     device, crew = find_device(device), processes()
     model.to(device)
     crew.same(model)
@@ -134,7 +136,7 @@ def train(
     steps_per_epoch = -(-len(data) // recipe.batch_size)
     progress = Progress(model, optimizer, recipe, rng, stage, device, checkpoint)
     progress.identify(data, y, loss)
-    with torch_seeded(rng, crew.index), reproducible(recipe.deterministic), _room_to_compile(recipe.compiled):
+    with torch_seeded(rng, crew.index, device), reproducible(recipe.deterministic), _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)

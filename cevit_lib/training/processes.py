@@ -12,6 +12,7 @@ numbers at LoRA rank 8), so that one sum a step costs less than a millisecond. `
 one device for the life of the process, while a :class:`~cevit_lib.training.Recipe` names a precision for each stage.
 """
 
+import atexit
 import functools
 import os
 from typing import Any
@@ -70,6 +71,7 @@ class Together(Alone):
 
         # the recipe's own autocast decides on the precision, stage by stage
         self.accelerator = Accelerator(mixed_precision="no", cpu=not torch.cuda.is_available())
+        atexit.register(self.accelerator.end_training)  # leaves the group of processes before the program ends
         self.count, self.index = self.accelerator.num_processes, self.accelerator.process_index
         self.device = self.accelerator.device
 

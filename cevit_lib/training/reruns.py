@@ -13,6 +13,25 @@ WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
 
 
+def fix_workspace() -> None:
+    """Give cuBLAS the fixed workspace that :func:`reproducible` needs, before anything is on a GPU.
+
+    Raises
+    ------
+    ParameterError
+        CUDA runs already without the variable.
+    """
+    if not torch.cuda.is_available() or os.environ.get(WORKSPACE) in DETERMINISTIC_WORKSPACES:
+        return
+    if torch.cuda.is_initialized():
+        raise ParameterError(
+            f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS reads it only "
+            f"once. Call cevit_lib.training.fix_workspace() before anything is on the GPU, or set "
+            f"{WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts."
+        )
+    os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
+
+
 @contextlib.contextmanager
 def reproducible(wanted: bool = True) -> Iterator[None]:
     """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives one result.
@@ -23,7 +42,8 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
     ``benchmarks/training.py --deterministic`` measures how much. Other devices, other versions of torch and other
     numbers of processes still give other last digits.
 
-    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts. It is set here if CUDA has not started in this process.
+    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts: see :func:`fix_workspace`, which every fit calls
+    before its network is on the device, and ``cevit run`` before its kernel starts.
 
     Raises
     ------
@@ -33,14 +53,7 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    if torch.cuda.is_available() and os.environ.get(WORKSPACE) not in DETERMINISTIC_WORKSPACES:
-        if torch.cuda.is_initialized():
-            raise ParameterError(
-                f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS reads it only "
-                f"once. Set {WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts "
-                f"(in a notebook: os.environ[{WORKSPACE!r}] = ... in its first cell, before anything is on the GPU)."
-            )
-        os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
+    fix_workspace()
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False

@@ -30,11 +30,20 @@ def streams(seed: int, *key: int) -> Streams:
 
 
 @contextlib.contextmanager
-def torch_seeded(rng: np.random.Generator, process: int = 0) -> Iterator[None]:
+def torch_seeded(rng: np.random.Generator, process: int = 0, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
 
-    ``process`` is the number of one of several that train together: each drops other units.
+    ``process`` is the number of one of several that train together: each drops other units. Of several CUDA devices
+    only ``device`` is seeded, and none is started without it.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed((int(rng.integers(2**63)) + process) % 2**63)
+    seed = (int(rng.integers(2**63)) + process) % 2**63
+    cuda = device is not None and device.type == "cuda"
+    index = [torch.cuda._utils._get_device_index(device, optional=True)] if cuda else []
+    with torch.random.fork_rng(devices=index):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(index[0]):
+                torch.cuda.manual_seed(seed)
+        elif device is not None and device.type == "mps":
+            torch.mps.manual_seed(seed)
         yield
