@@ -1,5 +1,7 @@
 """An ensemble is its members: the same numbers as the same fits made one by one."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -87,3 +89,35 @@ def test_a_diverged_member_is_named_and_counts_must_agree(study):
         train_ensemble(ensemble, members, empirical_loss, RECIPE, orders, stage="warm-up")
     with pytest.raises(ParameterError, match="one of each"):
         train_ensemble(ensemble, members, empirical_loss, RECIPE, orders[:1], stage="warm-up")
+
+
+def test_a_program_with_wrong_gradients_is_dropped(study):
+    """A compiler's mistake looks like networks that do not learn: the gradients are compared before they are used."""
+    _, members = study
+    ensemble = Ensemble([network(k) for k in range(2)])
+    images = members.images[torch.as_tensor(members.rows[:, :20])]
+    before = {name: value.detach().clone() for name, value in ensemble.parameters.items()}
+    plain = ensemble.program.plain
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ensemble.trust_compiler(images, "float32", chunk=8) < 1e-4  # the same program, other chunks
+    assert ensemble.program.run is plain
+
+    def forgetful(parameters, buffers, images):
+        """Give the right outputs, and no gradient to what the second member's adapters hold."""
+        kept = {k: torch.stack([v[0], v[1].detach()]) if "adapter" in k else v for k, v in parameters.items()}
+        return plain(kept, buffers, images)
+
+    ensemble.program.run, ensemble.compiled = forgetful, True
+    with pytest.warns(UserWarning, match="go on uncompiled"):
+        assert 0.5 < ensemble.trust_compiler(images, "float32") <= 1.0
+    assert ensemble.program.run is plain and not ensemble.compiled
+    assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())
+    assert all(value.grad is None for value in ensemble.parameters.values())
+
+
+def test_the_compiled_program_has_the_gradients_of_the_uncompiled_one(study):
+    _, members = study
+    ensemble = Ensemble([network(k) for k in range(2)], compiled=True)
+    assert ensemble.trust_compiler(members.images[torch.as_tensor(members.rows[:, :8])], "float32", chunk=4) < 1e-3
+    assert ensemble.compiled

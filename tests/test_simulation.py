@@ -94,3 +94,13 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
     assert first is not second and first.program is second.program and other.program is not first.program
     one, two = (e.models[0].heads["continuous_1"].weight for e in (first, second))
     assert not torch.equal(one, two)
+
+
+def test_fewer_patients_at_equal_steps_are_seen_as_much_more_often():
+    main = simulation.grid("simulation")[0][0]
+    for c, _ in simulation.grid("simulation-equal-steps"):
+        for stage in ("warm_up", "further"):
+            assert c["n"] * c[stage]["epochs"] == main["n"] * main[stage]["epochs"]
+    used = {c["dataset"] for study in simulation.STUDIES if study != "simulation-equal-steps"
+            for c, _ in simulation.grid(study)}  # fmt: skip
+    assert not used & {c["dataset"] for c, _ in simulation.grid("simulation-equal-steps")}

@@ -217,3 +217,47 @@ def test_a_study_without_records_is_an_empty_grid_only_where_it_may_be(tmp_path)
         tables.study_records("simulation-size", "stored", tmp_path)
     grid = tables.study_records("simulation-size", "stored", tmp_path, required=False)
     assert grid.records == [] and grid.note == "0 of 40 folds" and not grid.complete
+
+
+def test_the_best_arm_by_epochs_is_the_planted_one(planted):
+    records = copy.deepcopy(planted.records[:4])
+    for record, epochs in zip(records, (4, 4, 8, 8), strict=True):
+        record["configuration"]["warm_up"] = record["configuration"]["warm_up"] | {"epochs": epochs}
+        for arm in ("empirical", "fmcem", "in-sample", "held-out", "true"):
+            best = arm == ("fmcem" if epochs == 4 else "held-out")
+            record["metrics"][arm] |= {"MAE y1": 1.0 - 0.2 * best, "MAE y2": 1.2 - 0.2 * best, "log-likelihood": -3.0}
+            record["metrics"][arm]["log-likelihood"] += arm == "in-sample"
+    grid = tables.Grid("simulation-overfitting", records, 4)
+    found = tables.by_epochs([grid])
+    assert found.loc[4, ("MAE", "fmcem")] == pytest.approx(0.9) and found.loc[8, ("MAE", "fmcem")] == pytest.approx(1.1)
+    mae, likelihood = tables.say_by_epochs([grid]).splitlines()
+    assert mae.endswith("fmcem after 4 epochs, held-out after 8 epochs.") and mae.startswith("- Lowest MAE")
+    assert likelihood.endswith("in-sample after 4 epochs, in-sample after 8 epochs.")
+
+
+def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
+    """They are typed, so they are held to the records."""
+    main, size, strength, long = (
+        tables.study_records(name, "stored")
+        for name in ("simulation", "simulation-size", "simulation-strength", "simulation-overfitting")
+    )
+    rows = tables.sensitivity([main, strength], "strength", "independence", ("held-out",)).set_index("strength")
+    assert rows.loc[0, "low"] < 0 < rows.loc[0, "high"] and rows["difference"].loc[0.25:].is_monotonic_decreasing
+    error = rows["estimate_error"]
+    assert error.idxmax() == 1.25 and error.max() < 2 * error.min()
+
+    rows = tables.sensitivity([main, size], "n", "independence", ("held-out",)).set_index("n")
+    few = rows.loc[[500, 1000, 2000]]
+    assert (few["difference"] < 2 * rows.loc[10_000, "difference"]).all()
+    assert (rows["estimate_error"].loc[:5000] / rows.loc[10_000, "estimate_error"]).between(2.5, 3.5).all()
+    for n, own in tables.metrics_frame(size.records).groupby("n"):
+        late = tables.left_behind(own, "AUC", 0.05).loc["warm-up"]
+        assert n >= 5000 or late.iloc[0] == late["of"]
+
+    arms = ("fmcem", "in-sample", "held-out", "true")
+    rows = tables.sensitivity([main, long], "epochs", "empirical", arms).pivot(index="epochs", columns="a")
+    gain, error = -rows["difference"], rows["estimate_error"]
+    assert gain["in-sample"].idxmin() == gain["held-out"].idxmin() == gain["fmcem"].idxmax() == 16
+    assert gain.loc[32, "true"] > 2 * gain.loc[32].drop("true").max()
+    assert error.loc[32, "fmcem"] > 0.6 and error.loc[32, "in-sample"] > 0.6
+    assert error.loc[32, "held-out"] == pytest.approx(0.2, abs=0.05)

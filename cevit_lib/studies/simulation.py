@@ -33,7 +33,6 @@ from cevit_lib.studies.simulation_settings import SMOKE as SMOKE
 from cevit_lib.studies.simulation_settings import STUDIES, grid
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
-from cevit_lib.training.loop import autocast
 
 SHRINK_TO = 0.05
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
@@ -134,10 +133,10 @@ def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: s
     clock.mark("data")
     warm = Recipe(**first["warm_up"])
     ensemble = _ensemble(fits, where)
-    initial = ensemble.copy() if first["from_scratch"] else None
     clock.mark("networks")
-    _compile(ensemble, members, warm)
+    how = _compile(ensemble, members, warm)
     clock.mark("compiling")
+    initial = ensemble.copy() if first["from_scratch"] else None
     trackers = {"warm-up": _Tracker(members, patients, data, None, warm.batch_size)}
     trace = _train(ensemble, members, None, warm, _orders(fits, "warm-up"), "warm-up", trackers["warm-up"])
     clock.mark("warm-up")
@@ -157,23 +156,22 @@ def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: s
     total = time.perf_counter() - begun
     return [
         _record(study, fits[k], scale, data[k], patients[k], {n: t.result(k) for n, t in trackers.items()},
-                {n: e[k] for n, e in estimates.items()}, trace[k], clock, total, len(fits), where)
+                {n: e[k] for n, e in estimates.items()}, trace[k], clock, total, len(fits), where, how)
         for k in range(len(fits))
     ]  # fmt: skip
 
 
-def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> None:
-    """Run every program once, so that the time to compile them is not counted as training."""
+def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> str:
+    """Run every program once, so that the time to compile is not counted as training; check it, and say what came."""
     if not ensemble.compiled:
-        return
+        return "not compiled"
     steps = -(-members.rows.shape[1] // recipe.batch_size)
     rows = np.array_split(members.rows, steps, 1)[0]
-    with autocast(ensemble.device, recipe.precision):
-        outputs = ensemble(members.images[torch.as_tensor(rows, device=ensemble.device)].float())
-    outputs.float().sum().backward()
-    for value in ensemble.parameters.values():
-        value.grad = None
+    images = members.images[torch.as_tensor(rows, device=ensemble.device)].float()
+    far = ensemble.trust_compiler(images, recipe.precision)
     ensemble.outputs(members, rows, recipe.batch_size)
+    told = f"gradients of the compiled program {far:.2g} of their norm from the uncompiled one's"
+    return told if ensemble.compiled else f"not compiled: {told}"
 
 
 def _orders(fits, name: str) -> list[np.random.Generator]:
@@ -370,7 +368,7 @@ def scores(outputs: torch.Tensor, y: torch.Tensor, parameters: CopulaParameters)
     return values
 
 
-def _record(study, fit, scale, own, part, arms, estimates, trace, clock, total, together, device):
+def _record(study, fit, scale, own, part, arms, estimates, trace, clock, total, together, device, how):
     configuration, seed = fit
     used = {"warm-up": estimates["held-out"]}
     for name in arms:
@@ -388,7 +386,7 @@ def _record(study, fit, scale, own, part, arms, estimates, trace, clock, total, 
         study, configuration, [seed], rounded(metrics), scale=scale,
         parameters={name: value.to_dict() for name, value in estimates.items()}, trace=rounded(trace),
         notes=f"synthetic data {own.hash}, split {_split_hash(own, part)}: {len(part.train)} patients to train on, "
-        f"{len(part.held_out)} held out, {len(part.test)} to test",
+        f"{len(part.held_out)} held out, {len(part.test)} to test; {how}",
         seconds=total / together, times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
         dtype="bf16, loss in float32, predictions in TF32" if device.type == "cuda" else "float32", device=device,
     )  # fmt: skip

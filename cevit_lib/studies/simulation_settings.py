@@ -61,6 +61,16 @@ def _size(base: dict, scale: str) -> list[dict]:
     ]  # fmt: skip
 
 
+def _equal_steps(base: dict, scale: str) -> list[dict]:
+    """Fewer patients at the main study's number of steps: ten times fewer patients are seen ten times as often."""
+    grids = []
+    for one in _size(base, scale):
+        more = {stage: base[stage] | {"epochs": round(base[stage]["epochs"] * base["n"] / one["n"])}
+                for stage in ("warm_up", "further")}  # fmt: skip
+        grids.append(one | {"dataset": one["dataset"] + 300, "arms": ["independence", "held-out", "true"], **more})
+    return grids
+
+
 def _strength(base: dict, scale: str) -> list[dict]:
     strengths = (0.0, 0.25, 0.5, 0.75, 1.25) if scale == "paper" else (0.0,)  # 50 fits: one program
     return [
@@ -84,6 +94,7 @@ STUDIES: dict[str, Callable[[dict, str], list[dict]]] = {
     "simulation-from-scratch": _from_scratch,
     "simulation-tuning": _tuning,
     "simulation-size": _size,
+    "simulation-equal-steps": _equal_steps,
     "simulation-strength": _strength,
     "simulation-overfitting": _overfitting,
 }

@@ -19,9 +19,9 @@ from cevit_lib.studies.simulation_grid import Grid, study_records
 from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 
 __all__ = [
-    "Grid", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame", "implied_pairs", "left_behind",
-    "means", "metrics_frame", "paired_values", "say", "say_all", "say_gamma", "sensitivity", "study_records", "summary",
-    "table_one", "tuning_frame",
+    "Grid", "by_epochs", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame",
+    "implied_pairs", "left_behind", "means", "metrics_frame", "paired_values", "say", "say_all", "say_by_epochs",
+    "say_gamma", "sensitivity", "study_records", "summary", "table_one", "tuning_frame",
 ]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
@@ -317,6 +317,26 @@ def sensitivity(
                 label = f"{by} = {value:g}, {arm} against {control}"
                 rows.append({by: value, "estimate_error": error, **compare(own, arm, control, metric, epoch, label)})
     return pd.DataFrame(rows)
+
+
+def by_epochs(grids: Iterable[Grid]) -> pd.DataFrame:
+    """Return mean MAE and log-likelihood per new patient of each arm, one row per length of the warm-up."""
+    frame = metrics_frame([record for grid in grids for record in grid.records])
+    arms = ["empirical", "fmcem", "in-sample", "held-out", "true"]
+    own = frame[(frame["epoch"] == "last") & frame["arm"].isin(arms)]
+    metrics = {"MAE": ["MAE_L", "MAE_R"], "log-likelihood": ["log-likelihood"]}
+    parts = {metric: own[own["metric"].isin(names)].pivot_table(index="epochs", columns="arm", values="value")[arms]
+             for metric, names in metrics.items()}  # fmt: skip
+    return pd.concat(parts, axis=1)
+
+
+def say_by_epochs(grids: Iterable[Grid]) -> str:
+    """Return which estimated arm is best after each length of the warm-up, by error and by log-likelihood."""
+    table, said = by_epochs(grids).drop(columns=["empirical", "true"], level=1), {}
+    said["Lowest MAE"] = table["MAE"].idxmin(axis=1)
+    said["Highest log-likelihood"] = table["log-likelihood"].idxmax(axis=1)
+    best = {what: ", ".join(f"{arm} after {n:g} epochs" for n, arm in arms.items()) for what, arms in said.items()}
+    return "\n".join(f"- {what} of the arms that estimate: {arms}." for what, arms in best.items())
 
 
 def curves(records: Iterable[dict]) -> pd.DataFrame:

@@ -7,7 +7,9 @@ parameters; a member's numbers are those of the same fit made alone, up to the r
 """
 
 import copy
+import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,8 @@ from cevit_lib.training.loop import autocast
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
 
+WRONG_GRADIENT = 0.2  # of its norm: what a compiled program may differ by, in bf16
+
 
 class _PatchProduct(nn.Module):
     """timm's patch projection as a matrix product: the same weights and numbers, without a convolution per member."""
@@ -38,6 +42,16 @@ class _PatchProduct(nn.Module):
         patches = images.reshape(n, channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
         tokens = nn.functional.linear(patches.reshape(n, rows * columns, -1), self.weight.flatten(1), self.bias)
         return tokens.mT.reshape(n, -1, rows, columns)
+
+
+class _Program:
+    """The batched forward pass as it is run, and as it was written; neither holds weights."""
+
+    def __init__(self, plain: Callable, run: Callable) -> None:
+        self.plain, self.run = plain, run
+
+    def __call__(self, *arguments):
+        return self.run(*arguments)
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,7 @@ class Ensemble:
         def every(parameters, buffers, images):
             return vmap(one)(parameters, buffers, images)
 
-        return torch.compile(every, dynamic=False) if self.compiled else every
+        return _Program(every, torch.compile(every, dynamic=False) if self.compiled else every)
 
     def copy(self) -> "Ensemble":
         """Return an ensemble with the same weights that trains on its own (and shares what was compiled)."""
@@ -138,6 +152,62 @@ class Ensemble:
     def __call__(self, images: Tensor) -> Tensor:
         """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height, width)``."""
         return self.program(self.parameters, self.buffers, images)
+
+    def trust_compiler(self, images: Tensor, precision: str = "bf16", chunk: int = 16) -> float:
+        """Compare the compiled program's gradients with the uncompiled networks'; drop the program if they differ.
+
+        A wrong gradient stops nothing: the networks do not learn, and it looks like a finding. The weights are moved
+        a little for the comparison, for what starts at zero hides what it multiplies.
+
+        Parameters
+        ----------
+        images : Tensor
+            ``(members, b, domains, channels, height, width)``: a batch as in training.
+        precision : str
+            Of the recipe.
+        chunk : int
+            Patients at a time through the uncompiled networks, which need more memory.
+
+        Returns
+        -------
+        float
+            Largest difference of a weight's gradient over the norm of that gradient (and a twentieth of the member's
+            whole gradient, where its own is small). Rounding to bf16 makes some hundredths.
+
+        Warns
+        -----
+        UserWarning
+            It exceeds ``WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
+        """
+        twin, generator = self.copy(), torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for value in twin.parameters.values():
+                value.add_(0.02 * torch.randn(value.shape, generator=generator).to(value))
+        found = []
+        for run, size in ((self.program.run, images.shape[1]), (self.program.plain, chunk)):
+            for part in images.split(size, 1):
+                with autocast(self.device, precision):
+                    outputs = run(twin.parameters, twin.buffers, part)
+                outputs.float().square().sum().backward()
+            found.append({name: value.grad for name, value in twin.parameters.items() if value.grad is not None})
+            for value in twin.parameters.values():
+                value.grad = None
+        compiled, plain = found
+        norms = {name: g.flatten(1).norm(dim=1) for name, g in plain.items()}
+        whole = torch.stack(list(norms.values())).square().sum(0).sqrt()
+        far = 0.0
+        for name, right in plain.items():
+            gap = (compiled.get(name, torch.zeros_like(right)) - right).flatten(1).norm(dim=1)
+            far = max(far, float((gap / (norms[name] + 0.05 * whole)).nan_to_num(nan=math.inf).max()))
+        if far > WRONG_GRADIENT:
+            warnings.warn(
+                f"the compiled networks' gradients differ from the uncompiled ones' by {far:.2g} of their norm (up to "
+                f"{WRONG_GRADIENT:g} is rounding); these fits go on uncompiled. torch {torch.__version__} on "
+                f"{torch.cuda.get_device_name() if self.device.type == 'cuda' else 'a CPU'} compiles them wrongly.",
+                stacklevel=2,
+            )
+            self.compiled, self.program = False, _Program(self.program.plain, self.program.plain)
+        return far
 
     def state(self, member: int) -> dict[str, Tensor]:
         """Return the weights of one member, to load into a network of its kind."""
