@@ -180,10 +180,11 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     told = [
         {
             "comparison": row["label"], "metric": row["metric"], "difference": f"{row['difference']:+.4f}",
-            "95 % interval": f"{row['low']:+.4f} to {row['high']:+.4f}" if math.isfinite(row["low"]) else "-",
+            "95 % interval": f"{row['low']:+.4f}\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}{row['high']:+.4f}"
+            if math.isfinite(row["low"]) else "-",
             "excess removed": f"{row['room']:+.1%}" if math.isfinite(row["room"]) else "-",
             "d_z": f"{row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else "-",
-            "folds": row["folds"], "result": row["word"],
+            "result": row["word"],
         }
         for row in rows.to_dict("records")
     ]  # fmt: skip
