@@ -110,7 +110,7 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
 
     ensemble.program.run, ensemble.compiled = forgetful, True
     with pytest.warns(UserWarning, match="go on uncompiled"):
-        assert 0.5 < ensemble.trust_compiler(images, "float32") <= 1.0
+        assert 0.4 < ensemble.trust_compiler(images, "float32") <= 1.0
     assert ensemble.program.run is plain and not ensemble.compiled
     assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())
     assert all(value.grad is None for value in ensemble.parameters.values())
