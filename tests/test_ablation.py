@@ -457,3 +457,12 @@ def test_smallest_eigenvalues_are_those_of_a_matrix_whose_are_known():
     flat = {"correlation": (0.5 * np.eye(4) + 0.5).tolist()}
     found = tables.smallest_eigenvalues([{"parameters": {"fmcem": flat, "weights": {"kind": "none"}}}])
     assert found.columns.tolist() == ["fmcem"] and found["fmcem"][0] == pytest.approx(0.5)
+
+
+def test_characteristics_count_patients_and_reduced_fields():
+    parts = {1: [[80.0, 70.0, 1, 0], [90.0, 74.0, 1, 1], [100.0, 78.0, 0, 0]],
+             2: [[60.0, 50.0, 0, 1], [62.0, 54.0, 1, 1]]}  # fmt: skip
+    records = [{"configuration": {"fold": fold}, "predictions": {"y": y}} for fold, y in parts.items()]
+    table = patients.characteristics(records)
+    assert table.loc[1].tolist() == ["3", "90.0 (10.0)", "74.0 (4.0)", "2", "1", "1"]
+    assert table.loc[2].tolist() == ["2", "61.0 (1.4)", "52.0 (2.8)", "1", "2", "1"]

@@ -63,6 +63,18 @@ def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
 PAIR = ("RNFL_OS", "RNFL_OD", "field_OS", "field_OD")
 
 
+def characteristics(records: Iterable[dict]) -> pd.DataFrame:
+    """Return what each fold's test patients are: how many, mean and SD of the thickness, reduced fields by eye."""
+    rows = {}
+    for record in records:
+        y = np.asarray(record["predictions"]["y"])
+        told = {"patients": f"{len(y)}"}
+        told |= {f"{PAIR[k]}, um": f"{y[:, k].mean():.1f} ({y[:, k].std(ddof=1):.1f})" for k in range(2)}
+        told |= {PAIR[k]: f"{y[:, k].sum():.0f}" for k in (2, 3)}
+        rows[record["configuration"]["fold"]] = told | {"both fields": f"{(y[:, 2] * y[:, 3]).sum():.0f}"}
+    return pd.DataFrame(rows).T.sort_index().rename_axis("test part of fold")
+
+
 def worst_cases(predictions: pd.DataFrame, count: int = 8) -> pd.DataFrame:
     """Return the patients with the largest error of either eye's thickness: numbers and ids, no picture."""
     errors = pd.DataFrame({eye: predictions[f"said RNFL_{eye}"] - predictions[f"seen RNFL_{eye}"] for eye in

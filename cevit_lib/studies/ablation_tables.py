@@ -264,8 +264,10 @@ def _probability(p: float) -> str:
     return "-" if not math.isfinite(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def means(frame: pd.DataFrame, metrics: Iterable[str] = ("MAE_L", "MAE_R", "AUC_L", "AUC_R", "ACC", "joint ACC",
-                                                         "log-likelihood")) -> pd.DataFrame:  # fmt: skip
+MEANS = ("MAE_L", "MAE_R", "AUC_L", "AUC_R", "Brier", "ACC", "joint ACC", "log-likelihood")
+
+
+def means(frame: pd.DataFrame, metrics: Iterable[str] = MEANS) -> pd.DataFrame:
     """Return arms in rows and metrics in columns, means over all fits, and the weights that made each row."""
     table = frame.pivot_table("value", ["arm", "weights"], "metric", aggfunc="mean", sort=False)
     return table[[metric for metric in metrics if metric in table]].reset_index("weights")
