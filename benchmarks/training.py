@@ -119,14 +119,22 @@ def matrix_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> fl
 
 
 def worker(setting: dict, task: dict) -> dict[str, Any]:
-    """Train some epochs, alone or as one of several processes; return their seconds and a digest of the weights."""
+    """Train some epochs, alone or as one of several processes; return their seconds and a digest of the weights.
+
+    With ``task["captured"]`` what is compiled is recorded as CUDA graphs: a step of few patients waits for the
+    processor, which starts a thousand kernels, and a graph starts them all at once.
+    """
+    if task.get("captured"):
+        import torch._inductor.config
+
+        torch._inductor.config.triton.cudagraphs = True
     device = find_device(task["device"])
     data, model = pairs(setting["speed_pairs"], setting["size"]), network(setting["model"])
     recipe = Recipe(setting["speed_epochs"], 1e-3, task["batch"], compiled=task["compiled"],
                     deterministic=task["deterministic"])  # fmt: skip
     try:
         fit = fit_warm_up(model, data, recipe, rng=np.random.default_rng(0), device=device)
-    except TrainingError as error:  # a deterministic arm may need more memory than there is
+    except (TrainingError, RuntimeError) as error:  # no room for a deterministic arm; what a graph cannot capture
         return {**task, "error": str(error)}
     seconds = [entry["seconds"] for entry in fit.trace]
     training = [p for p in model.parameters() if p.requires_grad]
@@ -168,15 +176,18 @@ def _place(k: int, count: int, port: str) -> dict[str, str]:
 
 
 def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
-    """Time epochs on one device and on two, the same batch in the same steps."""
-    rows = []
-    for batch in setting["batches"]:
+    """Time epochs on one device and on two, the same batch in the same steps; the smallest batch also captured."""
+    rows, ratio = [], {}
+    smallest = min(setting["batches"])
+    for batch, captured in [(smallest, True), *((batch, False) for batch in setting["batches"])]:
         for count in (1, 2):
-            task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind}
+            task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind,
+                    "captured": captured}  # fmt: skip
             rows.append(launch(task, count, smoke))
             print({k: v for k, v in rows[-1].items() if k != "digest"}, flush=True)
-    ratio = {f"batch {one['batch']}": two["images_per_second"] / one["images_per_second"]
-             for one, two in zip(rows[::2], rows[1::2], strict=True)}  # fmt: skip
+        pair = [row.get("images_per_second") for row in rows[-2:]]
+        name = f"batch {batch}{', captured' if captured else ''}"
+        ratio[name] = pair[1] / pair[0] if all(pair) else None
     return {"times_one_device": ratio}, rows
 
 

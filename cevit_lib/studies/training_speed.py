@@ -48,6 +48,9 @@ def _full_fit(record: dict) -> str:
 def _two_devices(record: dict) -> str:
     speeds, parts = record["columns"]["images_per_second"], []
     for k, (batch, ratio) in enumerate(record["metrics"]["times_one_device"].items()):
+        if ratio is None:
+            parts.append(f"{batch}: did not run")
+            continue
         one, two = speeds[2 * k : 2 * k + 2]
         parts.append(f"{batch}: {ratio:.2f} times one ({one:,.0f} and {two:,.0f} images a second)")
     return f"two {record['configuration']['machine']} inside one fit, the same steps: " + "; ".join(parts)
