@@ -37,8 +37,8 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
     """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives one result.
 
     Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator need not: the
-    backward pass of its fused attention may add in the order in which its blocks end. With it attention is computed step by step
-    ("math"), which costs time and, by holding every attention matrix, memory: for ViT-B/16 the script
+    backward pass of its fused attention may add in the order in which its blocks end. With it attention is computed
+    step by step ("math"), which costs time and, by holding every attention matrix, memory: for ViT-B/16 the script
     ``benchmarks/training.py --deterministic`` measures how much. Other devices, other versions of torch and other
     numbers of processes still give other last digits.
 
