@@ -395,6 +395,8 @@ def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     assert (estimated["fmcem"][0][off] > 0).all() and 0.4 < estimated["fmcem"][1].max() < 0.45
     crossed, spread = estimated["cross-fitted"]
     assert crossed[0, 1] > 0 and crossed[2, 3] > 0 and (crossed[:2, 2:] < 0).all() and spread.max() < 0.12
+    taught, new = patients.separation(patients.shown_plane(stored))
+    assert 0.5 < new < taught - 0.1
     adapted = [r for r in stored if r["configuration"]["adapters"]]
     predictions = patients.predictions_frame(adapted, "cross-fitted")
     seen, said = (predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said"))
@@ -466,3 +468,11 @@ def test_characteristics_count_patients_and_reduced_fields():
     table = patients.characteristics(records)
     assert table.loc[1].tolist() == ["3", "90.0 (10.0)", "74.0 (4.0)", "2", "1", "1"]
     assert table.loc[2].tolist() == ["2", "61.0 (1.4)", "52.0 (2.8)", "1", "2", "1"]
+
+
+def test_separation_is_measured_along_the_training_means_alone():
+    """Training classes stand left and right; the test eyes stand the other way round, far up, where no mean looks."""
+    points = [(-1, 0), (-2, 0), (1, 0), (2, 0), (-3, 50), (3, 50)]
+    columns = {"CeViT-A: first": [x for x, _ in points], "CeViT-A: second": [y for _, y in points],
+               "test": [False] * 4 + [True] * 2, "binary": [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]}  # fmt: skip
+    assert patients.separation({"columns": columns}) == (1.0, 0.0)

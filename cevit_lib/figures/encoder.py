@@ -159,13 +159,18 @@ def eyes_on_a_plane(record, views=("as photographed", "left mirrored")):
 
 
 def eyes_by_class(record, view: str = "left mirrored"):
-    """Contours of both eyes together, one panel a class of the binary response."""
+    """Contours of both eyes together, one panel a class of the binary response; eyes of test patients have a rim."""
     eye, binary, points = _columns(record, view)
+    test = np.array(record["columns"].get("test", np.zeros(len(eye))), dtype=bool)
     with style(axes__grid=False):
         figure, axes = new_figure("wide", columns=2, sharex=True, sharey=True)
         for ax, value, title in zip(axes, (0, 1), ("field 22 dB or more", "field below 22 dB"), strict=True):
             for name, meaning in EYES.items():
-                _contours(ax, points[(eye == name) & (binary == value)], points, color(meaning), name)
+                own = (eye == name) & (binary == value)
+                _contours(ax, points[own], points, color(meaning), name)
+                if test.any():
+                    ax.plot(*points[own & test].T, "o" if name == "OS" else "s", ms=5.5, mfc=color(meaning),
+                            mec="black", mew=1.2, label=f"{name}, test ({(own & test).sum()})")  # fmt: skip
             ax.set_title(title)
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     return mark_smoke(figure) if record["scale"] == "smoke" else figure

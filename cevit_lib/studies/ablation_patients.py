@@ -49,6 +49,17 @@ def shown_plane(records: Iterable[dict]) -> dict | None:
     return next((record for record in records if record.get("columns")), None)
 
 
+def separation(record: dict, view: str = "CeViT-A") -> tuple[float, float]:
+    """Return the areas under the curve of training and of test eyes, along the line of the training classes' means."""
+    from cevit_lib.metrics import area_under_curve
+
+    columns = record["columns"]
+    points = np.stack([columns[f"{view}: first"], columns[f"{view}: second"]], axis=1).astype(float)
+    test, positive = np.array(columns["test"], dtype=bool), np.array(columns["binary"]) > 0.5
+    step = points[~test & positive].mean(0) - points[~test & ~positive].mean(0)
+    return tuple(float(area_under_curve((points @ step)[part], positive[part])) for part in (~test, test))
+
+
 def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
     """Return one row per test patient: means over seeds of an arm's outputs, and the observed responses."""
     rows = []
