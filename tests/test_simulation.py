@@ -104,3 +104,22 @@ def test_fewer_patients_at_equal_steps_are_seen_as_much_more_often():
     used = {c["dataset"] for study in simulation.STUDIES if study != "simulation-equal-steps"
             for c, _ in simulation.grid(study)}  # fmt: skip
     assert not used & {c["dataset"] for c, _ in simulation.grid("simulation-equal-steps")}
+
+
+def test_fits_whose_program_lost_its_gradients_on_the_way_are_made_again_uncompiled(monkeypatch):
+    """The check before training passes, the one after it does not; what is returned was made without the program."""
+    fits, gaps = simulation.grid("simulation", "smoke")[:1], iter((0.0, 2.0))
+    real = simulation._ensemble
+
+    def compiled_once(fits, device, compiled=True):
+        found = real(fits, device, compiled)
+        found.compiled = compiled
+        return found
+
+    monkeypatch.setattr(simulation, "_ensemble", compiled_once)
+    monkeypatch.setattr(simulation.Ensemble, "trust_compiler", lambda *_, **__: next(gaps))
+    (record,) = simulation.fit_together("simulation", fits, "smoke", "cpu")
+    assert record["notes"].endswith("; not compiled") and next(gaps, None) is None
+    monkeypatch.undo()
+    (alone,) = simulation.fit_together("simulation", fits, "smoke", "cpu")
+    assert record["metrics"] == alone["metrics"]

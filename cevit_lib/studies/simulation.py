@@ -32,7 +32,14 @@ from cevit_lib.studies.simulation_settings import PAPER as PAPER
 from cevit_lib.studies.simulation_settings import SMOKE as SMOKE
 from cevit_lib.studies.simulation_settings import STUDIES, grid
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
+from cevit_lib.training.ensemble import (
+    WRONG_GRADIENT,
+    Ensemble,
+    EnsembleCopulaLoss,
+    Members,
+    empirical_loss,
+    train_ensemble,
+)
 
 SHRINK_TO = 0.05
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
@@ -123,8 +130,13 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     )  # fmt: skip
 
 
-def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: str | None) -> list[dict]:
-    """Train fits of one shape side by side and return their records (not written)."""
+def fit_together(
+    study: str, fits: list[tuple[dict, int]], scale: str, device: str | None, compiled: bool = True
+) -> list[dict]:
+    """Train fits of one shape side by side and return their records (not written).
+
+    Where a compiled program loses the right gradients on the way, the fits are made again uncompiled.
+    """
     begun, where = time.perf_counter(), find_device(device)
     if where.type == "cuda":
         torch.set_float32_matmul_precision("high")  # predictions in TF32; training is in bf16, the loss in float32
@@ -132,7 +144,7 @@ def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: s
     data, patients, members = _assemble(fits, where)
     clock.mark("data")
     warm = Recipe(**first["warm_up"])
-    ensemble = _ensemble(fits, where)
+    ensemble = _ensemble(fits, where, compiled)
     clock.mark("networks")
     how = _compile(ensemble, members, warm)
     clock.mark("compiling")
@@ -153,6 +165,8 @@ def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: s
         further = _train(twin, members, chosen, recipe, _orders(fits, name), name, trackers[name])
         trace = [own + more for own, more in zip(trace, further, strict=True)]
         clock.mark(name)
+    if ensemble.compiled and ensemble.trust_compiler(_first_batch(members, warm), warm.precision) > WRONG_GRADIENT:
+        return fit_together(study, fits, scale, device, compiled=False)
     total = time.perf_counter() - begun
     return [
         _record(study, fits[k], scale, data[k], patients[k], {n: t.result(k) for n, t in trackers.items()},
@@ -165,13 +179,16 @@ def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> str:
     """Run every program once, so that the time to compile is not counted as training; check it, and say what came."""
     if not ensemble.compiled:
         return "not compiled"
-    steps = -(-members.rows.shape[1] // recipe.batch_size)
-    rows = np.array_split(members.rows, steps, 1)[0]
-    images = members.images[torch.as_tensor(rows, device=ensemble.device)].float()
-    far = ensemble.trust_compiler(images, recipe.precision)
-    ensemble.outputs(members, rows, recipe.batch_size)
+    far = ensemble.trust_compiler(_first_batch(members, recipe), recipe.precision)
+    ensemble.outputs(members, members.rows[:, : recipe.batch_size], recipe.batch_size)
     told = f"gradients of the compiled program {far:.2g} of their norm from the uncompiled one's"
     return told if ensemble.compiled else f"not compiled: {told}"
+
+
+def _first_batch(members: Members, recipe: Recipe) -> torch.Tensor:
+    """Return the images of a batch as an epoch cuts it, ``(members, b, 2, channels, height, width)``."""
+    rows = np.array_split(members.rows, -(-members.rows.shape[1] // recipe.batch_size), 1)[0]
+    return members.images[torch.as_tensor(rows, device=members.images.device)].float()
 
 
 def _orders(fits, name: str) -> list[np.random.Generator]:
@@ -230,10 +247,10 @@ def _rows(patients: list[Patients], part: str) -> np.ndarray:
 _PROGRAMS: dict[str, Callable] = {}  # one for each architecture, so that nothing is compiled twice
 
 
-def _ensemble(fits, device: torch.device) -> Ensemble:
+def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
     """Return fresh networks for the fits; only what was compiled is shared with earlier ones."""
     first = fits[0][0]
-    if device.type != "cuda" or _steps(first) * max(len(fits), 10) < WORTH_COMPILING:
+    if not compiled or device.type != "cuda" or _steps(first) * max(len(fits), 10) < WORTH_COMPILING:
         return Ensemble(_networks(fits), device)
     key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
     found = Ensemble(_networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
