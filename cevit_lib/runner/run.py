@@ -186,7 +186,9 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, s
 
     nonce, root = secrets.token_hex(8), str(project_root())
     # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must not be in a page
-    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TQDM_DISABLE": "1", **os.environ, NONCE: nonce, "CEVIT_ROOT": root}
+    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TQDM_DISABLE": "1",
+           "PYTHONWARNINGS": "ignore:IProgress not found",  # of a progress bar that no page shows
+           **os.environ, NONCE: nonce, "CEVIT_ROOT": root}
     for attempt in range(1, _ATTEMPTS + 1):
         watch = Watch(path.stem, stream)
         try:

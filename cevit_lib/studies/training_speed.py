@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,10 +74,7 @@ def _deterministic(record: dict) -> str:
 def training_pflop(records: Sequence[dict[str, Any]]) -> float:
     """Return 10^15 operations of the training passes of simulation fits: three forward passes a patient and epoch."""
     import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a progress bar that it never shows
-        from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import FlopCounterMode
 
     from cevit_lib.studies.simulation import _networks
     from cevit_lib.training.ensemble import _prepare
