@@ -47,8 +47,6 @@ SMOKE = {"model": TINY, "size": 36, "pairs": 90, "epochs": [2, 2], "batch": 12, 
          "speed_pairs": 48, "speed_epochs": 3}  # fmt: skip
 GFLOP_PER_IMAGE = 2 * 17.6  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
 CORRELATION = 0.6
-ONCE = ("data (all fits)", "networks (all fits)", "compiling (all fits)", "total_seconds", "fits")
-"""Of the times of a grid's record, what is no fitting: it is done once, or stands for one fit."""
 
 
 def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
@@ -198,9 +196,11 @@ def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[s
     rows = []
     for start in range(0, len(fits), at_once):
         part, begun = fits[start : start + at_once], time.perf_counter()
-        times = fit_together("simulation", part, scale, device)[0]["times"]
+        made = fit_together("simulation", part, scale, device)
+        epochs = [entry for record in made for entry in record["trace"] if entry["epoch"] > 1]  # the first one starts
         rows.append({"worker": device, "fits": len(part), "whole_seconds": time.perf_counter() - begun,
-                     "fitting_seconds": sum(value for key, value in times.items() if key not in ONCE)})  # fmt: skip
+                     "fitting_seconds": sum(entry["seconds"] for entry in epochs),
+                     "program": made[0]["notes"].split("; ")[-1]})  # fmt: skip
     return rows
 
 

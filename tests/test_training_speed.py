@@ -52,7 +52,10 @@ def test_operations_are_those_of_the_products_of_a_transformer():
 
 def test_the_floor_is_operations_over_the_rate_and_missing_without_one():
     configuration, _ = simulation.grid("simulation")[0]
-    record = {"configuration": configuration, "times": {"total_seconds": 100.0}}
+    record = {"configuration": configuration, "times": {"total_seconds": 100.0}, "device": {"type": "cuda"},
+              "trace": [{"seconds": 30.0}, {"seconds": 30.0}]}  # fmt: skip
     floor = 1e3 * speed.training_pflop([record]) / 500
-    assert f"{100 / floor:.0f} times as long" in speed.say_floor([record], {"full-fit": FULL})
+    told = speed.say_floor([record], {"full-fit": FULL})
+    assert f"60 s, {60 / floor:.0f} times that" in told and told.endswith(f"100 s, {100 / floor:.0f} times.")
+    assert "processor" in speed.say_floor([record | {"device": {"type": "cpu"}}], {"full-fit": FULL})
     assert "not known" in speed.say_floor([record], {})

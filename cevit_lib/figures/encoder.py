@@ -170,7 +170,7 @@ def eyes_by_class(record, view: str = "left mirrored"):
                 _contours(ax, points[own], points, color(meaning), name)
                 if test.any():
                     ax.plot(*points[own & test].T, "o" if name == "OS" else "s", ms=5.5, mfc=color(meaning),
-                            mec="black", mew=1.2, label=f"{name}, test ({(own & test).sum()})")  # fmt: skip
+                            mec="black", mew=1.2, label=f"of these, test ({(own & test).sum()})")  # fmt: skip
             ax.set_title(title)
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     return mark_smoke(figure) if record["scale"] == "smoke" else figure

@@ -25,6 +25,7 @@ from joblib import Parallel, delayed
 from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters, bayes_classifier, log_density
 from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
 from cevit_lib.encoder import BiChannelViT
+from cevit_lib.errors import TrainingError
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import find_record, new_record, rounded, write_record
@@ -130,13 +131,20 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     )  # fmt: skip
 
 
-def fit_together(
-    study: str, fits: list[tuple[dict, int]], scale: str, device: str | None, compiled: bool = True
-) -> list[dict]:
+def fit_together(study: str, fits: list[tuple[dict, int]], scale: str, device: str | None) -> list[dict]:
     """Train fits of one shape side by side and return their records (not written).
 
-    Where a compiled program loses the right gradients on the way, the fits are made again uncompiled.
+    Where a compiled program goes wrong on the way, the fits are made again without it.
     """
+    made = _fit_together(study, fits, scale, device)
+    if made is None:
+        _PROGRAMS.clear()
+        made = _fit_together(study, fits, scale, device, compiled=False)
+    return made
+
+
+def _fit_together(study, fits, scale, device, compiled: bool = True) -> list[dict] | None:
+    """Return records, or None where a compiled program diverged or no longer has the right gradients at the end."""
     begun, where = time.perf_counter(), find_device(device)
     if where.type == "cuda":
         torch.set_float32_matmul_precision("high")  # predictions in TF32; training is in bf16, the loss in float32
@@ -148,7 +156,26 @@ def fit_together(
     clock.mark("networks")
     how = _compile(ensemble, members, warm)
     clock.mark("compiling")
-    initial = ensemble.copy() if first["from_scratch"] else None
+    try:
+        trace, trackers, estimates = _arms(fits, data, patients, members, ensemble, clock)
+    except TrainingError:
+        if ensemble.compiled:  # a wrong gradient may be why; without the program it trains, or fails for good
+            return None
+        raise
+    if ensemble.compiled and ensemble.trust_compiler(_first_batch(members, warm), warm.precision) > WRONG_GRADIENT:
+        return None
+    total = time.perf_counter() - begun
+    return [
+        _record(study, fits[k], scale, data[k], patients[k], {n: t.result(k) for n, t in trackers.items()},
+                {n: e[k] for n, e in estimates.items()}, trace[k], clock, total, len(fits), where, how)
+        for k in range(len(fits))
+    ]  # fmt: skip
+
+
+def _arms(fits, data, patients, members, ensemble, clock):
+    """Make the warm-ups, the estimates and every arm; return traces, trackers by arm, and the estimates."""
+    first = fits[0][0]
+    warm, initial = Recipe(**first["warm_up"]), ensemble.copy() if first["from_scratch"] else None
     trackers = {"warm-up": _Tracker(members, patients, data, None, warm.batch_size)}
     trace = _train(ensemble, members, None, warm, _orders(fits, "warm-up"), "warm-up", trackers["warm-up"])
     clock.mark("warm-up")
@@ -165,14 +192,7 @@ def fit_together(
         further = _train(twin, members, chosen, recipe, _orders(fits, name), name, trackers[name])
         trace = [own + more for own, more in zip(trace, further, strict=True)]
         clock.mark(name)
-    if ensemble.compiled and ensemble.trust_compiler(_first_batch(members, warm), warm.precision) > WRONG_GRADIENT:
-        return fit_together(study, fits, scale, device, compiled=False)
-    total = time.perf_counter() - begun
-    return [
-        _record(study, fits[k], scale, data[k], patients[k], {n: t.result(k) for n, t in trackers.items()},
-                {n: e[k] for n, e in estimates.items()}, trace[k], clock, total, len(fits), where, how)
-        for k in range(len(fits))
-    ]  # fmt: skip
+    return trace, trackers, estimates
 
 
 def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> str:
@@ -181,7 +201,9 @@ def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> str:
         return "not compiled"
     far = ensemble.trust_compiler(_first_batch(members, recipe), recipe.precision)
     ensemble.outputs(members, members.rows[:, : recipe.batch_size], recipe.batch_size)
-    told = f"gradients of the compiled program {far:.2g} of their norm from the uncompiled one's"
+    if not ensemble.compiled:
+        _PROGRAMS.clear()
+    told = f"outputs and gradients of the compiled program within {far:.2g} of the uncompiled one's"
     return told if ensemble.compiled else f"not compiled: {told}"
 
 

@@ -19,9 +19,10 @@ from cevit_lib.studies.simulation_grid import Grid, study_records
 from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 
 __all__ = [
-    "Grid", "by_epochs", "compare", "comparisons", "costs", "curves", "gamma_errors", "gamma_frame",
-    "implied_pairs", "left_behind", "means", "metrics_frame", "paired_values", "say", "say_all", "say_by_epochs",
-    "say_gamma", "sensitivity", "study_records", "summary", "table_one", "tuning_frame",
+    "Grid", "against_start", "by_epochs", "compare", "comparisons", "costs", "curves", "epoch_price",
+    "estimate_errors", "gamma_errors", "gamma_frame", "implied_pairs", "left_behind", "means", "metrics_frame",
+    "paired_values", "say", "say_all", "say_by_epochs", "say_gamma", "sensitivity", "study_records", "summary",
+    "table_one", "tuning_frame",
 ]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
@@ -331,13 +332,43 @@ def by_epochs(grids: Iterable[Grid]) -> pd.DataFrame:
     return pd.concat(parts, axis=1)
 
 
-def say_by_epochs(grids: Iterable[Grid]) -> str:
-    """Return which estimated arm is best after each length of the warm-up, by error and by log-likelihood."""
-    table, said = by_epochs(grids).drop(columns=["empirical", "true"], level=1), {}
-    said["Lowest MAE"] = table["MAE"].idxmin(axis=1)
-    said["Highest log-likelihood"] = table["log-likelihood"].idxmax(axis=1)
-    best = {what: ", ".join(f"{arm} after {n:g} epochs" for n, arm in arms.items()) for what, arms in said.items()}
-    return "\n".join(f"- {what} of the arms that estimate: {arms}." for what, arms in best.items())
+def say_by_epochs(grids: Iterable[Grid], metrics: Iterable[str] = ("MAE", "log-likelihood")) -> str:
+    """Return what a held-out estimate does against the two from training outputs, after each length of the warm-up."""
+    lines = []
+    for metric in metrics:
+        for control in ("in-sample", "fmcem"):
+            rows = sensitivity(grids, "epochs", control, ("held-out",), metric)
+            told = ", ".join(f"{row['word']} after {row['epochs']:g}" for row in rows.to_dict("records"))
+            lines.append(f"- {metric}, held-out estimate against {control}: {told} epochs.")
+    return "\n".join(lines)
+
+
+def estimate_errors(grids: Iterable[Grid], by: str) -> pd.DataFrame:
+    """Return the mean absolute error of the six correlations by setting and estimate (column ``a``)."""
+    frame = gamma_frame([record for grid in grids for record in grid.records])
+    mean = frame.assign(estimate_error=frame["error"].abs()).groupby([by, "estimate"], sort=False)["estimate_error"]
+    return mean.mean().reset_index().rename(columns={"estimate": "a"})
+
+
+def against_start(grid: Grid) -> pd.DataFrame:
+    """Return, by number of patients, the warm-up's AUC and MAE, and how far each arm's MAE is from its warm-up's."""
+    frame, rows = metrics_frame(grid.records), {}
+    for n, own in frame[frame["epoch"] == "last"].groupby("n"):
+        values = {m: own[(own["arm"] == "warm-up") & (own["metric"] == m)].groupby(["dataset", "fold"])["value"].mean()
+                  for m in ("AUC", "MAE")}  # fmt: skip
+        area = values["AUC"]
+        told = {"AUC of warm-ups": f"{area.mean():.3f} ({area.min():.3f} to {area.max():.3f})",
+                "MAE": f"{values['MAE'].mean():.3f}"}  # fmt: skip
+        arms = [arm for arm in own["arm"].unique() if arm not in ("warm-up", BAYES)]
+        rows[n] = told | {arm: f"{compare(own, arm, 'warm-up', 'MAE')['difference']:+.3f}" for arm in arms}
+    return pd.DataFrame(rows).T.rename_axis("patients")
+
+
+def epoch_price(records: Iterable[dict]) -> float:
+    """Return the seconds of an epoch under the copula loss over those under the empirical one, medians over fits."""
+    entries = [entry for record in records for entry in record["trace"]]
+    seconds = pd.DataFrame(entries).groupby("stage")["seconds"].median()
+    return float(seconds[["independence", "fmcem", "in-sample", "held-out", "true"]].median() / seconds["empirical"])
 
 
 def curves(records: Iterable[dict]) -> pd.DataFrame:

@@ -154,7 +154,7 @@ class Ensemble:
         return self.program(self.parameters, self.buffers, images)
 
     def trust_compiler(self, images: Tensor, precision: str = "bf16", chunk: int = 16) -> float:
-        """Compare the compiled program's gradients with the uncompiled networks'; drop the program if they differ.
+        """Compare the compiled program with the uncompiled networks, outputs and gradients; drop it if they differ.
 
         A wrong gradient stops nothing: the networks do not learn, and it looks like a finding. The weights are moved
         a little for the comparison, for what starts at zero hides what it multiplies.
@@ -171,8 +171,8 @@ class Ensemble:
         Returns
         -------
         float
-            Largest difference of a weight's gradient over the norm of that gradient (and a tenth of the member's
-            whole gradient, where its own is small). Rounding to bf16 makes some hundredths.
+            Largest relative difference of the outputs, or of a weight's gradient over the norm of that gradient (and
+            a tenth of the member's whole gradient, where its own is small). Rounding to bf16 makes some hundredths.
 
         Warns
         -----
@@ -193,17 +193,19 @@ class Ensemble:
             for value in twin.parameters.values():
                 value.grad = None
         compiled, plain = found
+        with torch.no_grad():  # in float32, as test outputs are made: another program of the compiler's
+            ran, right = (run(twin.parameters, twin.buffers, images) for run in (self.program.run, self.program.plain))
         norms = {name: g.flatten(1).norm(dim=1) for name, g in plain.items()}
         whole = torch.stack(list(norms.values())).square().sum(0).sqrt()
-        far = 0.0
+        far = float(((ran - right).norm() / right.norm()).nan_to_num(nan=math.inf))
         for name, right in plain.items():
             gap = (compiled.get(name, torch.zeros_like(right)) - right).flatten(1).norm(dim=1)
             far = max(far, float((gap / (norms[name] + 0.1 * whole)).nan_to_num(nan=math.inf).max()))
         if far > WRONG_GRADIENT:
             warnings.warn(
-                f"the compiled networks' gradients differ from the uncompiled ones' by {far:.2g} of their norm (up to "
-                f"{WRONG_GRADIENT:g} is rounding); these fits go on uncompiled. torch {torch.__version__} on "
-                f"{torch.cuda.get_device_name() if self.device.type == 'cuda' else 'a CPU'} compiles them wrongly.",
+                f"the compiled networks' outputs or gradients differ from the uncompiled ones' by {far:.2g} of their "
+                f"norm (up to {WRONG_GRADIENT:g} is rounding); these fits go on uncompiled. torch {torch.__version__} "
+                f"on {torch.cuda.get_device_name() if self.device.type == 'cuda' else 'a CPU'} compiles them wrongly.",
                 stacklevel=2,
             )
             self.compiled, self.program = False, _Program(self.program.plain, self.program.plain)

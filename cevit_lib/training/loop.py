@@ -124,9 +124,10 @@ def train(
     """
     if recipe.patience is not None and validation is None:
         raise ParameterError(f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=...")
-    if recipe.deterministic:
-        fix_workspace()  # before anything is on a GPU
-    device, crew = find_device(device), processes()
+    device = find_device(device)
+    if recipe.deterministic and device.type == "cuda":
+        fix_workspace()  # before anything is on the GPU
+    crew = processes()
     model.to(device)
     crew.same(model)
     images, y = Batches(data, device), y.to(device, torch.float32)
@@ -136,7 +137,8 @@ def train(
     steps_per_epoch = -(-len(data) // recipe.batch_size)
     progress = Progress(model, optimizer, recipe, rng, stage, device, checkpoint)
     progress.identify(data, y, loss)
-    with torch_seeded(rng, crew.index, device), reproducible(recipe.deterministic), _room_to_compile(recipe.compiled):
+    same = reproducible(recipe.deterministic, device)
+    with torch_seeded(rng, crew.index, device), same, _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)

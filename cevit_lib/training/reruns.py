@@ -33,7 +33,7 @@ def fix_workspace() -> None:
 
 
 @contextlib.contextmanager
-def reproducible(wanted: bool = True) -> Iterator[None]:
+def reproducible(wanted: bool = True, device: torch.device | None = None) -> Iterator[None]:
     """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives one result.
 
     Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator need not: the
@@ -53,13 +53,15 @@ def reproducible(wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    fix_workspace()
+    if device is None or device.type == "cuda":
+        fix_workspace()
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        torch.use_deterministic_algorithms(before[0], warn_only=only_warned)
         torch.backends.cudnn.benchmark = before[1]

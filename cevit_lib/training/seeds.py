@@ -34,7 +34,7 @@ def torch_seeded(rng: np.random.Generator, process: int = 0, device: torch.devic
     """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
 
     ``process`` is the number of one of several that train together: each drops other units. Of several CUDA devices
-    only ``device`` is seeded, and none is started without it.
+    only ``device`` is seeded, and none is started without it. (MPS has no state to give back: it stays seeded.)
     """
     seed = (int(rng.integers(2**63)) + process) % 2**63
     cuda = device is not None and device.type == "cuda"
