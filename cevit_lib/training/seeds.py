@@ -38,7 +38,7 @@ def torch_seeded(rng: np.random.Generator, process: int = 0, device: torch.devic
     """
     seed = (int(rng.integers(2**63)) + process) % 2**63
     cuda = device is not None and device.type == "cuda"
-    index = [torch.cuda._utils._get_device_index(device, optional=True)] if cuda else []
+    index = [device.index if device.index is not None else torch.cuda.current_device()] if cuda else []
     with torch.random.fork_rng(devices=index):
         torch.default_generator.manual_seed(seed)
         if cuda:
