@@ -307,15 +307,16 @@ def sensitivity(
 ) -> pd.DataFrame:
     """Return one row per arm and value of ``by`` (``n``, ``strength`` or ``epochs``): its comparison with the control.
 
-    A further column ``estimate_error`` has the arm's mean absolute error of Gamma; NaN where it uses none.
+    A further column ``estimate_error`` has the arm's entry of ``estimate_errors``; NaN where it uses none.
     """
-    records = [record for grid in grids for record in grid.records]
-    frame, gamma, rows = metrics_frame(records), gamma_frame(records), []
+    grids, rows = list(grids), []
+    frame = metrics_frame([record for grid in grids for record in grid.records])
+    errors = estimate_errors(grids, by).set_index([by, "a"])["estimate_error"]
     for value, own in frame.groupby(by):
         there = set(own["arm"])
         for arm in arms:
             if {arm, control} <= there:
-                error = gamma[(gamma[by] == value) & (gamma["estimate"] == arm)]["error"].abs().mean()
+                error = errors.get((value, arm), math.nan)
                 label = f"{by} = {value:g}, {arm} against {control}"
                 rows.append({by: value, "estimate_error": error, **compare(own, arm, control, metric, epoch, label)})
     return pd.DataFrame(rows)
