@@ -123,9 +123,9 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
     processor, which starts a thousand kernels, and a graph starts them all at once.
     """
     if task.get("captured"):
-        import torch._inductor.config
+        from torch._inductor import config
 
-        torch._inductor.config.triton.cudagraphs = True
+        config.triton.cudagraphs = True
     device = find_device(task["device"])
     data, model = pairs(setting["speed_pairs"], setting["size"]), network(setting["model"])
     recipe = Recipe(setting["speed_epochs"], 1e-3, task["batch"], compiled=task["compiled"],
@@ -177,7 +177,7 @@ def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]
     """Time epochs on one device and on two, the same batch in the same steps; the smallest batch also captured."""
     rows, ratio = [], {}
     smallest = min(setting["batches"])
-    for batch, captured in [(smallest, True), *((batch, False) for batch in setting["batches"])]:
+    for batch, captured in [*((batch, False) for batch in setting["batches"]), (smallest, True)]:
         for count in (1, 2):
             task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind,
                     "captured": captured}  # fmt: skip
