@@ -2,6 +2,7 @@
 
     python -m benchmarks.training --full-fit                ViT-B/16, 224 px, LoRA rank 8, 25 + 60 epochs on 2,091 pairs
     python -m benchmarks.training --two-gpus                epochs of the same network on one device and on two
+    python -m benchmarks.training --captured                the same, its steps recorded as CUDA graphs
     python -m benchmarks.training --grid                    50 fits of the simulation, one arm each, on one and two
     python -m benchmarks.training --deterministic           what bit-equal reruns cost, and whether they are equal
     python -m benchmarks.training --full-fit --smoke        tiny, on a processor; shows only that it runs
@@ -174,19 +175,32 @@ def _place(k: int, count: int, port: str) -> dict[str, str]:
 
 
 def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
-    """Time epochs on one device and on two, the same batch in the same steps; the smallest batch also captured."""
+    """Time epochs on one device and on two, the same batch in the same steps."""
     rows, ratio = [], {}
-    smallest = min(setting["batches"])
-    for batch, captured in [*((batch, False) for batch in setting["batches"]), (smallest, True)]:
-        for count in (1, 2):
-            task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind,
-                    "captured": captured}  # fmt: skip
-            rows.append(launch(task, count, smoke))
-            print({k: v for k, v in rows[-1].items() if k != "digest"}, flush=True)
+    for batch in setting["batches"]:
+        task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind}
+        rows += timed([(task, 1), (task, 2)], smoke)
         pair = [row.get("images_per_second") for row in rows[-2:]]
-        name = f"batch {batch}{', captured' if captured else ''}"
-        ratio[name] = pair[1] / pair[0] if all(pair) else None
+        ratio[f"batch {batch}"] = pair[1] / pair[0] if all(pair) else None
     return {"times_one_device": ratio}, rows
+
+
+def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+    """Time epochs of the small batch as compiled, captured on one device, and captured on two."""
+    task = {"batch": min(setting["batches"]), "compiled": kind == "cuda", "deterministic": False, "device": kind}
+    rows = timed([(task, 1), (task | {"captured": True}, 1), (task | {"captured": True}, 2)], smoke)
+    plain, one, two = (row.get("images_per_second") for row in rows)
+    return {"times_compiled": one / plain if plain and one else None,
+            "times_one_device": two / one if one and two else None}, rows  # fmt: skip
+
+
+def timed(launches: list[tuple[dict, int]], smoke: bool) -> list[dict]:
+    """Return what each task found, on its number of processes."""
+    rows = []
+    for task, count in launches:
+        rows.append(launch(task, count, smoke))
+        print({k: v for k, v in rows[-1].items() if k != "digest"}, flush=True)
+    return rows
 
 
 def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[str, Any]]:
@@ -248,6 +262,8 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
         metrics, rows = full_fit(setting, torch.device(kind)), []
     elif part == "two-gpus":
         metrics, rows = two_devices(setting, kind, options.smoke)
+    elif part == "captured":
+        metrics, rows = captured(setting, kind, options.smoke)
     elif part == "grid":
         metrics, rows = two_grids(kind, options.smoke)
     else:
@@ -266,7 +282,7 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("full-fit", "two-gpus", "grid", "deterministic")
+    parts = ("full-fit", "two-gpus", "captured", "grid", "deterministic")
     for part in parts:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--compiled", action="store_true", help="with --deterministic: compiled networks as well")

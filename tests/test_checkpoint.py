@@ -177,7 +177,7 @@ def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkey
 
 
 def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_device(data, monkeypatch):
-    """A network that is moved starts CUDA, and then it is too late."""
+    """A network that is moved starts CUDA, a tensor on the device too, and then it is too late."""
     order, model = [], network()
 
     def move(*_, **__):
@@ -185,11 +185,13 @@ def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_de
         raise TrainingError("there is no such card here")
 
     monkeypatch.setattr(loop, "fix_workspace", lambda: order.append("workspace"))
-    monkeypatch.setattr(loop, "find_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(model, "to", move)
     with pytest.raises(TrainingError, match="no such card"):
         fit_warm_up(model, data, Recipe(1, 1e-3, 16, deterministic=True), rng=np.random.default_rng(5), device="cuda")
     assert order == ["workspace", "to"]
+    with pytest.raises(ParameterError, match="'cuda:1' cannot be used here .CUDA devices here: 1"):
+        loop.find_device("cuda:1")
 
 
 def test_deterministic_reruns_are_equal_to_the_last_bit(data):

@@ -25,7 +25,8 @@ EVALUATION_BATCH = 256
 def find_device(device: str | torch.device | None = None) -> torch.device:
     """Return the device to train on: the one named, else the first CUDA device, else the CPU.
 
-    Of several processes that train one fit together each has its own, whatever was named.
+    Of several processes that train one fit together each has its own, whatever was named. A CUDA device is looked
+    for and not started: ``deterministic=True`` has something to set before that.
 
     Raises
     ------
@@ -38,8 +39,11 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         named = torch.device(device)
-        torch.empty(0, device=named)
-    except (RuntimeError, AssertionError) as error:  # a torch built without CUDA asserts
+        if named.type != "cuda":
+            torch.empty(0, device=named)
+        elif (named.index or 0) >= (count := torch.cuda.device_count()):
+            raise RuntimeError(f"CUDA devices here: {count}")
+    except (RuntimeError, AssertionError) as error:  # a torch built without a device's library asserts
         raise ParameterError(
             f"device {str(device)!r} cannot be used here ({str(error).splitlines()[0][:120]}); take auto or cpu; "
             "'cevit doctor' lists what this machine has."
