@@ -236,10 +236,8 @@ def test_the_table_by_epochs_holds_the_planted_means(planted):
 
 def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
     """They are typed, so they are held to the records."""
-    main, size, strength, long = (
-        tables.study_records(name, "stored")
-        for name in ("simulation", "simulation-size", "simulation-strength", "simulation-overfitting")
-    )
+    names = ("simulation", "simulation-size", "simulation-equal-steps", "simulation-strength", "simulation-overfitting")
+    main, size, steps, strength, long = (tables.study_records(name, "stored") for name in names)
     rows = tables.sensitivity([main, strength], "strength", "independence", ("held-out",)).set_index("strength")
     assert rows.loc[0, "low"] < 0 < rows.loc[0, "high"] and rows["difference"].loc[0.25:].is_monotonic_decreasing
     error = tables.estimate_errors([main, strength], "strength").pivot(index="strength", columns="a")["estimate_error"]
@@ -254,6 +252,11 @@ def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
     worse = tables.against_start(size).drop(columns=["AUC of warm-ups", "MAE"]).astype(float)
     assert (worse.loc[:2000] > 0).all(axis=None) and (worse.loc[5000] < 0).all()
 
+    rows = tables.sensitivity([main, steps], "n", "independence", ("held-out",)).set_index("n")
+    assert rows.loc[500, "low"] > 0 and rows["difference"].idxmin() == 5000
+    error = tables.estimate_errors([main, steps], "n").pivot(index="n", columns="a")["estimate_error"]
+    assert error.loc[:1000, ["fmcem", "in-sample"]].min(axis=None) > 0.5 and error["held-out"].max() < 0.21
+
     arms = ("fmcem", "in-sample", "held-out", "true")
     rows = tables.sensitivity([main, long], "epochs", "empirical", arms).pivot(index="epochs", columns="a")
     gain = -rows["difference"]
@@ -262,6 +265,22 @@ def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
     assert gain.loc[32, "true"] > 2 * gain.loc[32].drop("true").max()
     assert error.loc[32, "fmcem"] > 0.6 and error.loc[32, "in-sample"] > 0.6
     assert error.loc[32, "held-out"] == pytest.approx(0.2, abs=0.05)
+
+
+def test_more_steps_are_compared_by_data_sets_that_differ(planted):
+    """Welch's interval by hand: five data sets each, two folds that are averaged first."""
+    few, many = (copy.deepcopy([r for r in planted.records if r["configuration"]["fold"] <= 2][:10]) for _ in range(2))
+    area = {id(few): [0.50, 0.52, 0.54, 0.51, 0.53], id(many): [0.60, 0.70, 0.80, 0.65, 0.75]}
+    for records in (few, many):
+        for record in records:
+            c = record["configuration"]
+            value = area[id(records)][c["dataset"] % 5] + (0.01 if c["fold"] == 1 else -0.01)
+            record["metrics"]["warm-up"] |= {"AUC y3": value, "AUC y4": value}
+    said = tables.say_steps(tables.Grid("a", few, 10), tables.Grid("b", many, 10), ("AUC",))
+    a, b = (np.var(area[id(r)], ddof=1) / 5 for r in (few, many))
+    half = student.ppf(0.975, (a + b) ** 2 / (a**2 / 4 + b**2 / 4)) * np.sqrt(a + b)
+    assert said.count("\n") == 0 and "AUC 0.700 instead of 0.520" in said
+    assert f"{0.18 - half:+.3f} to {0.18 + half:+.3f}): **better**" in said
 
 
 def test_the_words_by_epochs_are_those_of_the_planted_differences(planted):

@@ -153,8 +153,11 @@ def plot_sensitivity(
         Column to draw; intervals belong to ``difference`` alone.
     """
     with style():
-        figure, axes = new_figure((7.2, 3.6), columns=len(panels), squeeze=False)
-        for ax, (column, xlabel, rows) in zip(axes[0], panels, strict=True):
+        lines = 1 if len(panels) <= 3 else 2
+        figure, axes = new_figure((7.2, 3.6 if lines == 1 else 5.6), lines, -(-len(panels) // lines), squeeze=False)
+        for ax in axes.flat[len(panels) :]:
+            ax.remove()
+        for ax, (column, xlabel, rows) in zip(axes.flat, panels, strict=False):
             for shift, arm in enumerate(rows["a"].unique()):
                 own = rows[rows["a"] == arm].sort_values(column)
                 ink, marker = _look(arm)
@@ -166,8 +169,9 @@ def plot_sensitivity(
             ax.set_xticks(range(len(settings)), [f"{setting:g}" for setting in settings], fontsize=8)
             ax.axhline(0, color=color("grey"), linewidth=1)
             ax.set_xlabel(xlabel)
-        axes[0][0].set_ylabel(ylabel)
-        named = {text: line for ax in axes[0] for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+        for ax in axes[:, 0]:
+            ax.set_ylabel(ylabel)
+        named = {text: line for ax in figure.axes for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
         figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8)
     return _done(figure, note, smoke)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_ind
 
 from cevit_lib.comparison import compare_paired
 from cevit_lib.records import paper_numbers
@@ -21,8 +22,8 @@ from cevit_lib.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 __all__ = [
     "Grid", "against_start", "by_epochs", "compare", "comparisons", "costs", "curves", "epoch_price",
     "estimate_errors", "gamma_errors", "gamma_frame", "implied_pairs", "left_behind", "means", "metrics_frame",
-    "paired_values", "say", "say_all", "say_by_epochs", "say_gamma", "sensitivity", "study_records", "summary",
-    "table_one", "tuning_frame",
+    "paired_values", "say", "say_all", "say_by_epochs", "say_gamma", "say_steps", "sensitivity", "study_records",
+    "summary", "table_one", "tuning_frame",
 ]  # fmt: skip
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
@@ -363,6 +364,29 @@ def against_start(grid: Grid) -> pd.DataFrame:
         arms = [arm for arm in own["arm"].unique() if arm not in ("warm-up", BAYES)]
         rows[n] = told | {arm: f"{compare(own, arm, 'warm-up', 'MAE')['difference']:+.3f}" for arm in arms}
     return pd.DataFrame(rows).T.rename_axis("patients")
+
+
+def say_steps(size: Grid, steps: Grid, metrics: Iterable[str] = ("AUC", "MAE")) -> str:
+    """Return what more steps on the same number of patients do to the warm-up; data sets differ, so Welch intervals."""
+    told: dict[int, list[str]] = {}
+    for metric in metrics:
+        few, many = ({n: own for n, own in _starts(grid, metric).groupby("n")} for grid in (size, steps))
+        for n in sorted(few.keys() & many.keys()):
+            low = high = math.nan
+            if min(len(few[n]), len(many[n])) > 1:
+                low, high = ttest_ind(many[n], few[n], equal_var=False).confidence_interval()
+            row = {"metric": metric, "difference": many[n].mean() - few[n].mean(), "low": low, "high": high}
+            spread = f" (95 % interval of the difference {low:+.3f} to {high:+.3f})" if math.isfinite(low) else ""
+            part = f"{metric} {many[n].mean():.3f} instead of {few[n].mean():.3f}{spread}: **{word(row)}**"
+            told.setdefault(n, []).append(part)
+    return "\n".join(f"- {n:,} patients: {'; '.join(parts)}." for n, parts in told.items())
+
+
+def _starts(grid: Grid, metric: str) -> pd.Series:
+    """Return the warm-up's metric, mean over folds, by number of patients and data set."""
+    frame = metrics_frame(grid.records)
+    own = frame[(frame["epoch"] == "last") & (frame["arm"] == "warm-up") & (frame["metric"] == metric)]
+    return own.groupby(["n", "dataset"])["value"].mean()
 
 
 def epoch_price(records: Iterable[dict]) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import load_records
 
-PARTS = ("full-fit", "two-gpus", "grid", "deterministic")
+PARTS = ("full-fit", "two-gpus", "captured", "grid", "deterministic")
 
 
 def speed_records() -> dict[str, dict[str, Any]]:
@@ -22,7 +22,8 @@ def speed_records() -> dict[str, dict[str, Any]]:
 
 def say_speed(records: dict[str, dict[str, Any]]) -> str:
     """Return one line a part; a part without a record is named with the command that measures it."""
-    says = {"full-fit": _full_fit, "two-gpus": _two_devices, "grid": _grid, "deterministic": _deterministic}
+    says = {"full-fit": _full_fit, "two-gpus": _two_devices, "captured": _captured, "grid": _grid,
+            "deterministic": _deterministic}  # fmt: skip
     lines = [
         says[part](records[part])
         if part in records
@@ -53,6 +54,17 @@ def _two_devices(record: dict) -> str:
         one, two = speeds[2 * k : 2 * k + 2]
         parts.append(f"{batch}: {ratio:.2f} times one ({one:,.0f} and {two:,.0f} images a second)")
     return f"two {record['configuration']['machine']} inside one fit, the same steps: " + "; ".join(parts)
+
+
+def _captured(record: dict) -> str:
+    batch, m = record["columns"]["batch"][0], record["metrics"]
+    told = f"steps of {batch} pairs recorded as CUDA graphs (`TORCHINDUCTOR_CUDAGRAPHS=1` before a compiled fit): "
+    if m["times_one_device"] is None:
+        return told + "did not run"
+    compiled, one, two = record["columns"]["images_per_second"]
+    return told + (f"{m['times_compiled']:.2f} times the speed of the compiled ones on one card ({one:,.0f} and "
+                   f"{compiled:,.0f} images a second), and two cards are {m['times_one_device']:.2f} times one "
+                   f"({two:,.0f})")  # fmt: skip
 
 
 def _grid(record: dict) -> str:

@@ -39,8 +39,8 @@ def reproducible(wanted: bool = True, device: torch.device | None = None) -> Ite
     Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator need not: the
     backward pass of its fused attention may add in the order in which its blocks end. With it attention is computed
     step by step ("math"), which costs time and, by holding every attention matrix, memory: for ViT-B/16 the script
-    ``benchmarks/training.py --deterministic`` measures how much. Other devices, other versions of torch and other
-    numbers of processes still give other last digits.
+    ``benchmarks/training.py --deterministic`` measures how much, and the page on the simulation has what it found.
+    Other devices, other versions of torch and other numbers of processes still give other last digits.
 
     cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts: see :func:`fix_workspace`, which every fit calls
     before its network is on the device, and ``cevit run`` before its kernel starts.
