@@ -30,7 +30,8 @@ def test_every_part_is_said_with_its_own_numbers():
                             {"images_per_second": [2000.0, 1000.0, 400.0, 700.0]}),
         "captured": planted("captured", {"times_compiled": 0.8, "times_one_device": 1.25},
                             {"batch": [8, 8, 8], "images_per_second": [1000.0, 800.0, 1000.0]}),
-        "grid": planted("grid", {"fits": 50, "times_one_device": 1.9, "fitting_seconds": [190.0, 100.0]}),
+        "grid": planted("grid", {"fits": 50, "times_one_device": 1.9, "fitting_seconds": [190.0, 100.0],
+                                 "whole_seconds": [300.0, 200.0]}),
         "deterministic": planted("deterministic", {
             "eager, free": {"bit_equal": False, "epoch_seconds": 2.0, "peak_gib": 5.0, "error": None},
             "eager, deterministic": {"bit_equal": None, "epoch_seconds": None, "peak_gib": None, "error": "no room"}}),
@@ -40,7 +41,7 @@ def test_every_part_is_said_with_its_own_numbers():
     assert "batch 8: 0.50 times one (2,000 and 1,000" in two and "batch 16: 1.75 times one (400 and 700" in two
     assert "steps of 8 pairs" in captured and "1.25 times one (1,000)" in captured
     assert "0.80 times the speed of the compiled ones on one card (800 and 1,000 images" in captured
-    assert "1.90 times one (190 and 100 s" in grid
+    assert "1.90 times one (190 and 100 s" in grid and "estimates 300 and 200 s)" in grid
     assert "eager, free: not bit-equal, 2.0 s an epoch, 5 GiB" in twice and "eager, deterministic: no room" in twice
 
 
