@@ -153,10 +153,10 @@ def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
         load_arrays(make(seed=1), tmp_path)
 
 
-def test_text_of_a_record_is_json_with_short_lines_for_lists_of_numbers():
+def test_text_of_a_record_is_json_with_a_line_for_a_list_of_numbers_and_for_a_row():
     value = {"a": [1, 2.5, None], "b": {"c": [[1, 0], [0, 1]], "d": {}}, "e": [], "f": "x\"y\n", "g": [{"h": True}]}
     assert json.loads(to_text(value)) == value
-    assert '"a": [1, 2.5, null]' in to_text(value)
+    assert '"a": [1, 2.5, null]' in to_text(value) and '\n  {"h": true}' in to_text(value)
 
 
 # ---- reading for publication -------------------------------------------------------------------------------------

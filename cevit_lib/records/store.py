@@ -93,15 +93,21 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def to_text(value, indent: str = "") -> str:
-    """Return JSON with one line per field, but lists of numbers on one line: short files, readable differences."""
+    """Return JSON with one line per field, but one for a list of numbers and for a row of a table: short files."""
     if isinstance(value, dict) and value:
         inner = indent + " "
         lines = [f"{inner}{json.dumps(key)}: {to_text(element, inner)}" for key, element in value.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list) and any(isinstance(element, (dict, list)) for element in value):
         inner = indent + " "
-        return "[\n" + ",\n".join(inner + to_text(element, inner) for element in value) + f"\n{indent}]"
+        rows = [json.dumps(row, ensure_ascii=False, allow_nan=False) if _flat(row) else to_text(row, inner)
+                for row in value]  # fmt: skip
+        return "[\n" + ",\n".join(inner + row for row in rows) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _flat(row) -> bool:
+    return isinstance(row, dict) and not any(isinstance(element, (dict, list)) for element in row.values())
 
 
 def _refuse_other(old: dict, new: dict, path: Path) -> None:
