@@ -1,0 +1,130 @@
+"""Whether a compiled network is the network: its outputs and gradients beside the uncompiled one's.
+
+A wrong gradient stops nothing: the network does not learn, and that looks like a finding. It was met on one kind of
+card and not on another, with the same code, shapes and version of torch.
+"""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
+MOVED = 0.02  # SD of what the weights are moved by, for what starts at zero hides what it multiplies
+
+
+@contextlib.contextmanager
+def moved(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Move weights a little inside the block, always by the same numbers; afterwards they are what they were."""
+    parameters, generator = list(parameters), torch.Generator().manual_seed(0)
+    before = [value.detach().clone() for value in parameters]
+    try:
+        with torch.no_grad():
+            for value in parameters:
+                value.add_(MOVED * torch.randn(value.shape, generator=generator).to(value))
+        yield
+    finally:
+        with torch.no_grad():
+            for value, old in zip(parameters, before, strict=True):
+                value.copy_(old)
+
+
+def relative_difference(
+    outputs: tuple[Tensor, Tensor], gradients: tuple[dict[str, Tensor], dict[str, Tensor]]
+) -> float:
+    """Return how far a compiled program is from the networks.
+
+    Parameters
+    ----------
+    outputs : tuple of Tensor
+        ``(members, b, p)`` the program's and the networks' own.
+    gradients : tuple of dict
+        ``(members, ...)`` by name of the weight, likewise; one that the program lacks counts as zero.
+
+    Returns
+    -------
+    float
+        Largest relative difference of the outputs, or of a weight's gradient over the norm of that gradient (and
+        a tenth of the member's whole gradient, where its own is small). Rounding to bf16 makes some hundredths;
+        infinite where something is NaN.
+    """
+    (ran, right), (found, wanted) = outputs, gradients
+    norms = {name: g.flatten(1).norm(dim=1) for name, g in wanted.items()}
+    whole = torch.stack(list(norms.values())).square().sum(0).sqrt()
+    far = float(((ran - right).norm() / right.norm()).nan_to_num(nan=math.inf))
+    for name, own in wanted.items():
+        gap = (found.get(name, torch.zeros_like(own)) - own).flatten(1).norm(dim=1)
+        far = max(far, float((gap / (norms[name] + 0.1 * whole)).nan_to_num(nan=math.inf).max()))
+    return far
+
+
+def compare_compiled(
+    program: Callable, model: nn.Module, images: Tensor, precision: contextlib.AbstractContextManager, chunk: int = 16
+) -> float:
+    """Return the :func:`relative_difference` of a compiled network; its weights and mode are left as they were.
+
+    Parameters
+    ----------
+    program : callable
+        What was compiled of the network.
+    model : torch.nn.Module
+        The network. One that drops units or normalises by batch is compared in evaluation mode, where it answers
+        alike every time; others as they train, so that nothing is compiled twice.
+    images : Tensor
+        ``(b, domains, channels, height, width)``: a batch as in training.
+    precision : context manager
+        In which the network runs; it can be entered again.
+    chunk : int
+        Patients at a time through the uncompiled network, which needs more memory.
+
+    Returns
+    -------
+    float
+        Zero where the network's own outputs or gradients are not finite: then nothing is said of the compiler.
+    """
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    was_training = model.training
+    model.train(not any(_varies(part) for part in model.modules()))
+    try:
+        with moved(trained.values()):
+            ran, found = _pass(program, trained, images, precision, len(images))
+            right, wanted = _pass(model, trained, images, precision, chunk)
+    finally:
+        model.train(was_training)
+    if not all(torch.isfinite(value).all() for value in (right, *wanted.values())):
+        return 0.0  # the network itself is wrong, or its images: the first step says which
+    return relative_difference((ran, right), (found, wanted))
+
+
+def _varies(part: nn.Module) -> bool:
+    rates = [getattr(part, name, None) for name in ("p", "prob", "drop_prob")]  # Dropout, PatchDropout, DropPath
+    by_batch = getattr(part, "running_mean", None) is not None
+    return by_batch or any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+def _pass(run, trained, images, precision, size) -> tuple[Tensor, dict[str, Tensor]]:
+    outputs = []
+    try:
+        for part in images.split(size):
+            with precision:
+                value = run(part)
+            value.float().square().sum().backward()
+            outputs.append(value.detach().float().clone())
+        return torch.cat(outputs)[None], {k: v.grad[None].clone() for k, v in trained.items() if v.grad is not None}
+    finally:
+        for value in trained.values():
+            value.grad = None
+
+
+def warn_of_compiler(far: float, device: torch.device) -> None:
+    """Say that a compiled program is not used, and why."""
+    warnings.warn(
+        f"the compiled network's outputs or gradients differ from the uncompiled one's by {far:.2g} of their norm "
+        f"(up to {WRONG_GRADIENT:g} is rounding); training goes on uncompiled, slower and right. torch "
+        f"{torch.__version__} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'a CPU'} compiles "
+        "it wrongly.",
+        stacklevel=3,
+    )

@@ -1,0 +1,117 @@
+"""A compiled network is compared with the uncompiled one before it is trained: a wrong gradient stops nothing."""
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_program import network
+
+from cevit_lib.datasets import SyntheticPairs
+from cevit_lib.errors import TrainingError
+from cevit_lib.training import Recipe, fit_warm_up
+from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
+
+
+@pytest.fixture
+def data():
+    return SyntheticPairs(80, np.random.default_rng(0), window=24)
+
+
+def weights(result):
+    return torch.cat([p.detach().flatten() for p in result.model.parameters()])
+
+
+def fit(data, **recipe):
+    return fit_warm_up(network(), data, Recipe(2, 1e-3, 16, **recipe), rng=np.random.default_rng(5), device="cpu")
+
+
+def forgetful(model, **_):
+    """Compile a program with the right outputs, and no gradient for what the adapters hold."""
+
+    def program(images):
+        kept = {k: v.detach() if "adapter" in k else v for k, v in model.named_parameters()}
+        return torch.func.functional_call(model, kept, (images,))
+
+    return program
+
+
+def test_a_program_that_forgets_gradients_is_not_used(data, monkeypatch):
+    plain = fit(data)
+    monkeypatch.setattr(torch, "compile", forgetful)
+    with pytest.warns(UserWarning, match="goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"):
+        warned = fit(data, compiled=True)
+    assert torch.equal(weights(warned), weights(plain))  # weights, dropout and order are as if nothing was compared
+
+
+def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, monkeypatch):
+    plain, used = fit(data), []
+
+    def right(model, **_):
+        def program(images):
+            used.append((model.training, len(images)))
+            return model(images)
+
+        return program
+
+    monkeypatch.setattr(torch, "compile", right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = fit(data, compiled=True)
+    assert torch.equal(weights(compiled), weights(plain))
+    # compared once, without dropout and on a batch of training's size; then every step of two epochs
+    assert used == [(False, 16)] + [(True, 16)] * 10
+
+
+def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was():
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randn(24, 5, generator=rng)
+    layers = torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    model = torch.nn.Sequential(*layers).train()
+    layers[0].bias.requires_grad_(False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    # chunks of other sizes have other means and variances: in training mode they would differ
+    assert compare_compiled(model, model, images, contextlib.nullcontext(), chunk=7) < 1e-5
+    assert model.training and all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert all(value.grad is None for value in model.parameters())
+    # zero weights hide a factor of what they multiply, so that they are moved
+    torch.nn.init.zeros_(layers[2].weight)
+
+    def twice(x):
+        return layers[2](2 * layers[1](layers[0](x)))
+
+    assert compare_compiled(twice, model, images, contextlib.nullcontext()) > WRONG_GRADIENT
+    assert not layers[2].weight.any()
+
+
+def test_relative_difference_by_hand():
+    """Two members; the second's small gradient is measured against a tenth of its whole."""
+    right = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.0]])}
+    outputs = torch.ones(2, 1, 1)
+    wrong = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.5]])}
+    assert relative_difference((outputs, outputs), (right, right)) == 0.0
+    assert relative_difference((outputs, outputs), (wrong, right)) == pytest.approx(0.5 / (0.0 + 0.1 * 10))
+    # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 / (3 + .5)
+    assert relative_difference((outputs, outputs), ({"b": right["b"]}, right)) == pytest.approx(10 / 11)
+    assert relative_difference((1.5 * outputs, outputs), (right, right)) == pytest.approx(0.5)
+    wrong["a"][0] = float("nan")
+    assert relative_difference((outputs, outputs), (wrong, right)) == float("inf")
+
+
+def test_what_is_wrong_with_the_data_or_the_memory_is_not_laid_at_the_compilers_door(data, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        broken = data.load()
+        broken[3] = float("nan")
+        monkeypatch.setattr(type(data), "load", lambda self, rows=slice(None): broken[rows])
+        with pytest.raises(TrainingError, match="images of patient"):
+            fit(data, compiled=True)
+
+        def full(*_, **__):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+        monkeypatch.setattr(torch, "compile", lambda model, **_: full)
+        with pytest.raises(TrainingError, match="out of memory in epoch 1, batch 1 .16 patients.*accumulation=2"):
+            fit(data, compiled=True)
