@@ -75,14 +75,21 @@ def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was(
     assert compare_compiled(model, model, images, contextlib.nullcontext(), chunk=7) < 1e-5
     assert model.training and all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert all(value.grad is None for value in model.parameters())
-    # zero weights hide a factor of what they multiply, so that they are moved
-    torch.nn.init.zeros_(layers[2].weight)
 
-    def twice(x):
-        return layers[2](2 * layers[1](layers[0](x)))
 
-    assert compare_compiled(twice, model, images, contextlib.nullcontext()) > WRONG_GRADIENT
-    assert not layers[2].weight.any()
+def test_what_zero_weights_hide_is_seen_since_they_are_moved():
+    """Low-rank adaptation starts with B = 0, so that a program that forgets A's gradient is right at the start."""
+    model = torch.nn.Sequential(torch.nn.Linear(768, 8, bias=False), torch.nn.Linear(8, 768, bias=False))
+    first, second = model[0].weight, model[1].weight
+    torch.nn.init.zeros_(second)
+    images = torch.randn(24, 768, generator=torch.Generator().manual_seed(0))
+    model.register_forward_hook(lambda _, inputs, outputs: inputs[0] + outputs)
+
+    def program(x):
+        return x + x @ first.detach().T @ second.T
+
+    assert compare_compiled(program, model, images, contextlib.nullcontext()) > WRONG_GRADIENT
+    assert not second.any()
 
 
 def test_relative_difference_by_hand():

@@ -109,7 +109,7 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
         return plain(kept, buffers, images)
 
     ensemble.program.run, ensemble.compiled = forgetful, True
-    with pytest.warns(UserWarning, match="go on uncompiled"):
+    with pytest.warns(UserWarning, match="goes on uncompiled"):
         assert 0.4 < ensemble.trust_compiler(images, "float32") <= 1.0
     assert ensemble.program.run is plain and not ensemble.compiled
     assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())

@@ -33,14 +33,8 @@ from cevit_lib.studies.simulation_settings import PAPER as PAPER
 from cevit_lib.studies.simulation_settings import SMOKE as SMOKE
 from cevit_lib.studies.simulation_settings import STUDIES, grid
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.ensemble import (
-    WRONG_GRADIENT,
-    Ensemble,
-    EnsembleCopulaLoss,
-    Members,
-    empirical_loss,
-    train_ensemble,
-)
+from cevit_lib.training.compiling import WRONG_GRADIENT
+from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
 
 SHRINK_TO = 0.05
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is

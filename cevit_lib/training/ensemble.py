@@ -7,9 +7,7 @@ parameters; a member's numbers are those of the same fit made alone, up to the r
 """
 
 import copy
-import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +20,10 @@ from torch.func import functional_call, stack_module_state, vmap
 from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
+from cevit_lib.training.compiling import WRONG_GRADIENT, moved, relative_difference, warn_of_compiler
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
-
-WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
 
 
 class _PatchProduct(nn.Module):
@@ -156,9 +153,6 @@ class Ensemble:
     def trust_compiler(self, images: Tensor, precision: str = "bf16", chunk: int = 16) -> float:
         """Compare the compiled program with the uncompiled networks, outputs and gradients; drop it if they differ.
 
-        A wrong gradient stops nothing: the networks do not learn, and it looks like a finding. The weights are moved
-        a little for the comparison, for what starts at zero hides what it multiplies.
-
         Parameters
         ----------
         images : Tensor
@@ -171,43 +165,28 @@ class Ensemble:
         Returns
         -------
         float
-            Largest relative difference of the outputs, or of a weight's gradient over the norm of that gradient (and
-            a tenth of the member's whole gradient, where its own is small). Rounding to bf16 makes some hundredths.
+            The :func:`~cevit_lib.training.compiling.relative_difference`.
 
         Warns
         -----
         UserWarning
-            It exceeds ``WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
+            It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
         """
-        twin, generator = self.copy(), torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for value in twin.parameters.values():
-                value.add_(0.02 * torch.randn(value.shape, generator=generator).to(value))
-        found = []
-        for run, size in ((self.program.run, images.shape[1]), (self.program.plain, chunk)):
-            for part in images.split(size, 1):
-                with autocast(self.device, precision):
-                    outputs = run(twin.parameters, twin.buffers, part)
-                outputs.float().square().sum().backward()
-            found.append({name: value.grad for name, value in twin.parameters.items() if value.grad is not None})
-            for value in twin.parameters.values():
-                value.grad = None
-        compiled, plain = found
-        with torch.no_grad():  # in float32, as test outputs are made: another program of the compiler's
-            ran, right = (run(twin.parameters, twin.buffers, images) for run in (self.program.run, self.program.plain))
-        norms = {name: g.flatten(1).norm(dim=1) for name, g in plain.items()}
-        whole = torch.stack(list(norms.values())).square().sum(0).sqrt()
-        far = float(((ran - right).norm() / right.norm()).nan_to_num(nan=math.inf))
-        for name, right in plain.items():
-            gap = (compiled.get(name, torch.zeros_like(right)) - right).flatten(1).norm(dim=1)
-            far = max(far, float((gap / (norms[name] + 0.1 * whole)).nan_to_num(nan=math.inf).max()))
+        found, runs = [], (self.program.run, self.program.plain)
+        with moved(self.parameters.values()):
+            for run, size in zip(runs, (images.shape[1], chunk), strict=True):
+                for part in images.split(size, 1):
+                    with autocast(self.device, precision):
+                        outputs = run(self.parameters, self.buffers, part)
+                    outputs.float().square().sum().backward()
+                found.append({name: value.grad for name, value in self.parameters.items() if value.grad is not None})
+                for value in self.parameters.values():
+                    value.grad = None
+            with torch.no_grad():  # in float32, as test outputs are made: another program of the compiler's
+                ran, right = (run(self.parameters, self.buffers, images) for run in runs)
+        far = relative_difference((ran, right), (found[0], found[1]))
         if far > WRONG_GRADIENT:
-            warnings.warn(
-                f"the compiled networks' outputs or gradients differ from the uncompiled ones' by {far:.2g} of their "
-                f"norm (up to {WRONG_GRADIENT:g} is rounding); these fits go on uncompiled. torch {torch.__version__} "
-                f"on {torch.cuda.get_device_name() if self.device.type == 'cuda' else 'a CPU'} compiles them wrongly.",
-                stacklevel=2,
-            )
+            warn_of_compiler(far, self.device)
             self.compiled, self.program = False, _Program(self.program.plain, self.program.plain)
         return far
 

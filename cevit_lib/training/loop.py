@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training.checkpoint import Checkpoint
+from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, warn_of_compiler
 from cevit_lib.training.processes import processes
 from cevit_lib.training.progress import Progress
 from cevit_lib.training.recipe import Recipe
@@ -144,6 +146,7 @@ def train(
     same = reproducible(recipe.deterministic, device)
     with torch_seeded(rng, crew.index, device), same, _room_to_compile(recipe.compiled):
         progress.resume()
+        forward = _compile(model, images, steps_per_epoch, recipe) if recipe.compiled else model
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)
             batches = np.array_split(rng.permutation(len(data)), steps_per_epoch)
@@ -156,6 +159,25 @@ def train(
             if progress.add(entry, constant):
                 raise TrainingError(_collapse_message(stage, epoch, recipe))
     return progress.trace
+
+
+def _compile(model: nn.Module, images: Batches, steps: int, recipe: Recipe) -> Callable:
+    """Return the compiled network, or the network where what was compiled is not it; the model's own names stay."""
+    program, crew = torch.compile(model, dynamic=False), processes()
+    rows = crew.share(np.array_split(np.arange(len(images.data)), steps)[0])
+    part = np.array_split(rows, min(recipe.accumulation, max(1, len(rows))))[0]
+    far = 0.0
+    try:
+        if len(part):
+            far = compare_compiled(program, model, images[part], autocast(images.device, recipe.precision))
+    except RuntimeError as error:
+        if not _is_lack_of_memory(error):  # the first step says it better
+            raise
+    far = crew.largest(far)
+    if far > WRONG_GRADIENT:
+        warn_of_compiler(far, images.device)
+        return model
+    return program
 
 
 def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
