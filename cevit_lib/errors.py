@@ -49,5 +49,9 @@ class NearSingularWarning(UserWarning):
     """An estimated correlation matrix has its smallest eigenvalue below 1e-3."""
 
 
+class WronglyCompiledWarning(UserWarning):
+    """What was compiled of a network is not the network; training goes on uncompiled."""
+
+
 class FrozenRandomWeightsWarning(UserWarning):
     """LoRA was put on frozen weights that were drawn at random and never trained."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from cevit_lib.errors import WronglyCompiledWarning
+
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
 MOVED = 0.02  # SD of what the weights are moved by, for what starts at zero hides what it multiplies
 
@@ -90,33 +92,41 @@ def compare_compiled(
     model.train(not any(_varies(part) for part in model.modules()))
     try:
         with moved(trained.values()):
-            ran, found = _pass(program, trained, images, precision, len(images))
-            right, wanted = _pass(model, trained, images, precision, chunk)
+            ran, found = run_and_differentiate(program, trained, [images], precision)
+            right, wanted = run_and_differentiate(model, trained, images.split(chunk), precision)
     finally:
         model.train(was_training)
     if not all(torch.isfinite(value).all() for value in (right, *wanted.values())):
         return 0.0  # the network itself is wrong, or its images: the first step says which
-    return relative_difference((ran, right), (found, wanted))
+    members = [{name: value[None] for name, value in own.items()} for own in (found, wanted)]
+    return relative_difference((ran[None], right[None]), (members[0], members[1]))
+
+
+def run_and_differentiate(
+    run: Callable, trained: dict[str, Tensor], parts: Iterable[Tensor], precision: contextlib.AbstractContextManager
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return outputs, and the gradients of their sum of squares by name; afterwards no weight holds a gradient.
+
+    Patients stand in the outputs' last dimension but one.
+    """
+    outputs = []
+    try:
+        for part in parts:
+            with precision:
+                value = run(part).float()
+            value.square().sum().backward()
+            outputs.append(value.detach().clone())
+        found = {name: value.grad.clone() for name, value in trained.items() if value.grad is not None}
+    finally:
+        for value in trained.values():
+            value.grad = None
+    return torch.cat(outputs, -2), found
 
 
 def _varies(part: nn.Module) -> bool:
     rates = [getattr(part, name, None) for name in ("p", "prob", "drop_prob")]  # Dropout, PatchDropout, DropPath
     by_batch = getattr(part, "running_mean", None) is not None
     return by_batch or any(isinstance(rate, float) and rate > 0 for rate in rates)
-
-
-def _pass(run, trained, images, precision, size) -> tuple[Tensor, dict[str, Tensor]]:
-    outputs = []
-    try:
-        for part in images.split(size):
-            with precision:
-                value = run(part)
-            value.float().square().sum().backward()
-            outputs.append(value.detach().float().clone())
-        return torch.cat(outputs)[None], {k: v.grad[None].clone() for k, v in trained.items() if v.grad is not None}
-    finally:
-        for value in trained.values():
-            value.grad = None
 
 
 def warn_of_compiler(far: float, device: torch.device) -> None:
@@ -126,5 +136,6 @@ def warn_of_compiler(far: float, device: torch.device) -> None:
         f"(up to {WRONG_GRADIENT:g} is rounding); training goes on uncompiled, slower and right. torch "
         f"{torch.__version__} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'a CPU'} compiles "
         "it wrongly.",
+        WronglyCompiledWarning,
         stacklevel=3,
     )

@@ -7,6 +7,7 @@ parameters; a member's numbers are those of the same fit made alone, up to the r
 """
 
 import copy
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,13 @@ from torch.func import functional_call, stack_module_state, vmap
 from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
-from cevit_lib.training.compiling import WRONG_GRADIENT, moved, relative_difference, warn_of_compiler
+from cevit_lib.training.compiling import (
+    WRONG_GRADIENT,
+    moved,
+    relative_difference,
+    run_and_differentiate,
+    warn_of_compiler,
+)
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
@@ -169,22 +176,18 @@ class Ensemble:
 
         Warns
         -----
-        UserWarning
+        WronglyCompiledWarning
             It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
         """
-        found, runs = [], (self.program.run, self.program.plain)
+        own = self.parameters, self.buffers
+        run, plain = functools.partial(self.program.run, *own), functools.partial(self.program.plain, *own)
+        context = autocast(self.device, precision)
         with moved(self.parameters.values()):
-            for run, size in zip(runs, (images.shape[1], chunk), strict=True):
-                for part in images.split(size, 1):
-                    with autocast(self.device, precision):
-                        outputs = run(self.parameters, self.buffers, part)
-                    outputs.float().square().sum().backward()
-                found.append({name: value.grad for name, value in self.parameters.items() if value.grad is not None})
-                for value in self.parameters.values():
-                    value.grad = None
+            _, found = run_and_differentiate(run, self.parameters, [images], context)
+            _, wanted = run_and_differentiate(plain, self.parameters, images.split(chunk, 1), context)
             with torch.no_grad():  # in float32, as test outputs are made: another program of the compiler's
-                ran, right = (run(self.parameters, self.buffers, images) for run in runs)
-        far = relative_difference((ran, right), (found[0], found[1]))
+                ran, right = run(images), plain(images)
+        far = relative_difference((ran, right), (found, wanted))
         if far > WRONG_GRADIENT:
             warn_of_compiler(far, self.device)
             self.compiled, self.program = False, _Program(self.program.plain, self.program.plain)
