@@ -17,6 +17,10 @@ def network(seed=1, dropout=0.2):
                         depth=1, num_heads=2, proj_drop_rate=dropout)  # fmt: skip
 
 
+def weights(result):
+    return torch.cat([p.detach().flatten() for p in result.model.parameters()])
+
+
 def fit(folder):
     """Algorithm 3 with cross-fitted warm-ups; the last stage is long enough to be killed in its middle."""
     torch.set_num_threads(1)

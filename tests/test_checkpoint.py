@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from checkpoint_program import fit, network
+from checkpoint_program import fit, network, weights
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
@@ -27,10 +27,6 @@ def whole():
 @pytest.fixture
 def data():
     return SyntheticPairs(80, np.random.default_rng(0), window=24)
-
-
-def weights(result):
-    return torch.cat([p.detach().flatten() for p in result.model.parameters()])
 
 
 def timeless(trace):

@@ -6,21 +6,17 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from checkpoint_program import network
+from checkpoint_program import network, weights
 
 from cevit_lib.datasets import SyntheticPairs
-from cevit_lib.errors import TrainingError
-from cevit_lib.training import Recipe, fit_warm_up
+from cevit_lib.errors import TrainingError, WronglyCompiledWarning
+from cevit_lib.training import Checkpoint, Recipe, fit_warm_up
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
 
 
 @pytest.fixture
 def data():
     return SyntheticPairs(80, np.random.default_rng(0), window=24)
-
-
-def weights(result):
-    return torch.cat([p.detach().flatten() for p in result.model.parameters()])
 
 
 def fit(data, **recipe):
@@ -40,7 +36,8 @@ def forgetful(model, **_):
 def test_a_program_that_forgets_gradients_is_not_used(data, monkeypatch):
     plain = fit(data)
     monkeypatch.setattr(torch, "compile", forgetful)
-    with pytest.warns(UserWarning, match="goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"):
+    told = "goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"
+    with pytest.warns(WronglyCompiledWarning, match=told):
         warned = fit(data, compiled=True)
     assert torch.equal(weights(warned), weights(plain))  # weights, dropout and order are as if nothing was compared
 
@@ -62,6 +59,29 @@ def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, 
     assert torch.equal(weights(compiled), weights(plain))
     # compared once, without dropout and on a batch of training's size; then every step of two epochs
     assert used == [(False, 16)] + [(True, 16)] * 10
+
+
+def test_a_finished_stage_compiles_nothing_when_its_fit_is_resumed(data, tmp_path, monkeypatch):
+    def train():
+        return fit_warm_up(network(), data, Recipe(2, 1e-3, 16, compiled=True), rng=np.random.default_rng(5),
+                           device="cpu", checkpoint=Checkpoint(tmp_path))  # fmt: skip
+
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    first = train()
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("compiled for no step"))
+    assert torch.equal(weights(train()), weights(first))
+
+
+def test_a_batch_in_parts_is_compared_in_the_size_of_a_part(data, monkeypatch):
+    """What a step never runs would be compiled for the comparison alone."""
+    sizes = []
+
+    def noted(model, **_):
+        return lambda images: sizes.append(len(images)) or model(images)
+
+    monkeypatch.setattr(torch, "compile", noted)
+    fit(data, compiled=True, accumulation=3)
+    assert sizes[0] == 6 and set(sizes[1:]) == {5, 6}
 
 
 def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was():

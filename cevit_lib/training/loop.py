@@ -127,6 +127,11 @@ def train(
         message names epoch, batch, cause.
     ParameterError
         The checkpoint belongs to another fit; or the recipe's ``patience`` has no validation loss to watch.
+
+    Warns
+    -----
+    WronglyCompiledWarning
+        The compiled network's gradients are not the network's; it is trained uncompiled.
     """
     if recipe.patience is not None and validation is None:
         raise ParameterError(f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=...")
@@ -139,16 +144,17 @@ def train(
     images, y = Batches(data, device), y.to(device, torch.float32)
     checked = Batches(validation[0], device) if validation else None
     optimizer = recipe.build_optimizer(model.parameters())
-    forward = torch.compile(model, dynamic=False) if recipe.compiled else model  # last: the model's own names stay
     steps_per_epoch = -(-len(data) // recipe.batch_size)
     progress = Progress(model, optimizer, recipe, rng, stage, device, checkpoint)
     progress.identify(data, y, loss)
     same = reproducible(recipe.deterministic, device)
     with torch_seeded(rng, crew.index, device), same, _room_to_compile(recipe.compiled):
         progress.resume()
-        forward = _compile(model, images, steps_per_epoch, recipe) if recipe.compiled else model
+        forward = None if recipe.compiled else model
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)
+            if forward is None:  # not before: a stage that was finished when it was interrupted needs no program
+                forward = _compile(model, images, steps_per_epoch, recipe)
             batches = np.array_split(rng.permutation(len(data)), steps_per_epoch)
             entry = {"stage": stage, "epoch": epoch + 1}
             entry |= _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage)
@@ -163,17 +169,14 @@ def train(
 
 def _compile(model: nn.Module, images: Batches, steps: int, recipe: Recipe) -> Callable:
     """Return the compiled network, or the network where what was compiled is not it; the model's own names stay."""
-    program, crew = torch.compile(model, dynamic=False), processes()
-    rows = crew.share(np.array_split(np.arange(len(images.data)), steps)[0])
-    part = np.array_split(rows, min(recipe.accumulation, max(1, len(rows))))[0]
-    far = 0.0
+    program, far = torch.compile(model, dynamic=False), 0.0
     try:
-        if len(part):
+        for part in _parts(np.array_split(np.arange(len(images.data)), steps)[0], recipe)[:1]:
             far = compare_compiled(program, model, images[part], autocast(images.device, recipe.precision))
     except RuntimeError as error:
         if not _is_lack_of_memory(error):  # the first step says it better
             raise
-    far = crew.largest(far)
+    far = processes().largest(far)
     if far > WRONG_GRADIENT:
         warn_of_compiler(far, images.device)
         return model
@@ -252,16 +255,20 @@ def _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, s
 
 def _backward(forward, images, y, loss, rows, recipe) -> Tensor:
     """Add the gradient of a batch's mean loss, in ``recipe.accumulation`` parts; return the sum of its losses."""
-    mine, total = processes().share(rows), torch.zeros((), device=y.device)
-    for part in np.array_split(mine, min(recipe.accumulation, max(1, len(mine)))):
-        if not len(part):
-            continue
+    total = torch.zeros((), device=y.device)
+    for part in _parts(rows, recipe):
         with autocast(images.device, recipe.precision):
             outputs = forward(images[part])
         value = loss(outputs.float(), y[torch.as_tensor(part, device=y.device)])
         (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
         total = total + value.detach() * len(part)
     return total
+
+
+def _parts(rows: np.ndarray, recipe: Recipe) -> list[np.ndarray]:
+    """Return this process's share of a batch in the parts in which it is computed, none of them empty."""
+    mine = processes().share(rows)
+    return np.array_split(mine, min(recipe.accumulation, len(mine))) if len(mine) else []
 
 
 def _is_lack_of_memory(error: RuntimeError) -> bool:
