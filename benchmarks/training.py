@@ -33,6 +33,7 @@ from cevit_lib.errors import FrozenRandomWeightsWarning, TrainingError
 from cevit_lib.estimation import ExactEM
 from cevit_lib.records import new_record, write_record
 from cevit_lib.studies.simulation import fit_together, grid
+from cevit_lib.studies.training_speed import PARTS
 from cevit_lib.studies.workers import deal
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
@@ -282,8 +283,7 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("full-fit", "two-gpus", "captured", "grid", "deterministic")
-    for part in parts:
+    for part in PARTS:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--compiled", action="store_true", help="with --deterministic: compiled networks as well")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
@@ -298,9 +298,9 @@ def main(arguments: list[str] | None = None) -> int:
         if processes().main:
             options.target.write_text(json.dumps(found))
         return 0
-    chosen = [part for part in parts if getattr(options, part.replace("-", "_"))]
+    chosen = [part for part in PARTS if getattr(options, part.replace("-", "_"))]
     if not chosen:
-        parser.error(f"choose what to measure: {', '.join('--' + part for part in parts)}")
+        parser.error(f"choose what to measure: {', '.join('--' + part for part in PARTS)}")
     options.smoke = options.smoke or options.device == "cpu"  # a processor says nothing about this
     for part in chosen:
         print(write_record(record_of(part, options, setting), options.results), flush=True)

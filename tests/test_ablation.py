@@ -194,6 +194,8 @@ def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made,
     edge = [k for k in together if k.startswith("parameters.cross-fitted.correlation")]
     rest = [k for k in together if k not in edge]
     assert edge and len(rest) > 90
+    outputs = "metrics.cross-fits.empirical loss"  # of what the estimate is made from
+    assert alone[outputs] == pytest.approx(together[outputs], rel=1e-5)
     for keys, rtol, atol in ((rest, 5e-3, 1e-3), (edge, 0, 0.05)):
         np.testing.assert_allclose([alone[k] for k in keys], [together[k] for k in keys], rtol=rtol, atol=atol)
 

@@ -356,11 +356,9 @@ def against_start(grid: Grid) -> pd.DataFrame:
     """Return, by number of patients, the warm-up's AUC and MAE, and how far each arm's MAE is from its warm-up's."""
     frame, rows = metrics_frame(grid.records), {}
     for n, own in frame[frame["epoch"] == "last"].groupby("n"):
-        values = {m: own[(own["arm"] == "warm-up") & (own["metric"] == m)].groupby(["dataset", "fold"])["value"].mean()
-                  for m in ("AUC", "MAE")}  # fmt: skip
-        area = values["AUC"]
+        area = _warm_ups(own, "AUC")
         told = {"AUC of warm-ups": f"{area.mean():.3f} ({area.min():.3f} to {area.max():.3f})",
-                "MAE": f"{values['MAE'].mean():.3f}"}  # fmt: skip
+                "MAE": f"{_warm_ups(own, 'MAE').mean():.3f}"}  # fmt: skip
         arms = [arm for arm in own["arm"].unique() if arm not in ("warm-up", BAYES)]
         rows[n] = told | {arm: f"{compare(own, arm, 'warm-up', 'MAE')['difference']:+.3f}" for arm in arms}
     return pd.DataFrame(rows).T.rename_axis("patients")
@@ -370,7 +368,8 @@ def say_steps(size: Grid, steps: Grid, metrics: Iterable[str] = ("AUC", "MAE")) 
     """Return what more steps on the same number of patients do to the warm-up; data sets differ, so Welch intervals."""
     told: dict[int, list[str]] = {}
     for metric in metrics:
-        few, many = ({n: own for n, own in _starts(grid, metric).groupby("n")} for grid in (size, steps))
+        folds = [_warm_ups(metrics_frame(grid.records), metric) for grid in (size, steps)]
+        few, many = (dict(list(own.groupby(["n", "dataset"]).mean().groupby("n"))) for own in folds)
         for n in sorted(few.keys() & many.keys()):
             low = high = math.nan
             if min(len(few[n]), len(many[n])) > 1:
@@ -382,11 +381,10 @@ def say_steps(size: Grid, steps: Grid, metrics: Iterable[str] = ("AUC", "MAE")) 
     return "\n".join(f"- {n:,} patients: {'; '.join(parts)}." for n, parts in told.items())
 
 
-def _starts(grid: Grid, metric: str) -> pd.Series:
-    """Return the warm-up's metric, mean over folds, by number of patients and data set."""
-    frame = metrics_frame(grid.records)
+def _warm_ups(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """Return the warm-up's metric at its last epoch by number of patients, data set and fold."""
     own = frame[(frame["epoch"] == "last") & (frame["arm"] == "warm-up") & (frame["metric"] == metric)]
-    return own.groupby(["n", "dataset"])["value"].mean()
+    return own.groupby(["n", "dataset", "fold"])["value"].mean()
 
 
 def epoch_price(records: Iterable[dict]) -> float:
