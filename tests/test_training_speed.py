@@ -41,6 +41,8 @@ def test_every_part_is_said_with_its_own_numbers():
     assert "batch 8: 0.50 times one (2,000 and 1,000" in two and "batch 16: 1.75 times one (400 and 700" in two
     assert "steps of 8 pairs" in captured and "1.25 times one (1,000)" in captured
     assert "0.80 times the speed of the compiled ones on one card (800 and 1,000 images" in captured
+    records["captured"]["metrics"]["times_compiled"] = None  # the row that is not captured failed
+    assert speed.say_speed({"captured": records["captured"]}).splitlines()[2].endswith("did not run")
     assert "1.90 times one (190 and 100 s" in grid and "estimates 300 and 200 s)" in grid
     assert "eager, free: not bit-equal, 2.0 s an epoch, 5 GiB" in twice and "eager, deterministic: no room" in twice
 
