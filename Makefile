@@ -28,10 +28,10 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 book: $(READY)
-	$(RUN) -m cevit_lib.pages build
+	$(RUN) -m tools.pages build
 
 test: $(READY)
-	$(RUN) -m cevit_lib.pages test
+	$(RUN) -m tools.pages test
 
 run: $(READY)
 	@test -n "$(NB)" || { echo "name a notebook: make run NB=copula_loss SCALE=smoke" >&2; exit 2; }
@@ -39,16 +39,16 @@ run: $(READY)
 	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb $(if $(SCALE),-p scale $(SCALE)) $(ARGS)
 
 student: $(READY)
-	$(RUN) -m cevit_lib.teaching student
+	$(RUN) -m tools.teaching student
 
 slides: book
-	$(RUN) -m cevit_lib.teaching slides
+	$(RUN) -m tools.teaching slides
 
 pdf: book
-	$(RUN) -m cevit_lib.publication pdf
+	$(RUN) -m tools.publication pdf
 
 colab: $(READY)
-	$(RUN) -m cevit_lib.publication colab $(REPOSITORY)
+	$(RUN) -m tools.publication colab $(REPOSITORY)
 
 clean:
 	rm -rf _build build book/executed .pytest_cache .ruff_cache

@@ -23,11 +23,24 @@ from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.records import new_record, write_record
 
 STUDY = "encoder-speed"
-GOALS = {"images_per_second": 2400.0, "times_two_pass": 1.6, "adapter_cost": 0.10, "peak_gib": 8.0,
-         "cpu_step_seconds": 0.5}  # fmt: skip
+GOALS = {
+    "images_per_second": 2400.0,
+    "times_two_pass": 1.6,
+    "adapter_cost": 0.10,
+    "peak_gib": 8.0,
+    "cpu_step_seconds": 0.5,
+}
 VIT_B = {"backbone": "vit_base_patch16_224", "lora_rank": 8}
-TINY = {"backbone": "vit_tiny_patch16_224", "lora_rank": 8, "img_size": 72, "patch_size": 12, "in_chans": 1,
-        "embed_dim": 96, "depth": 4, "num_heads": 3}  # fmt: skip
+TINY = {
+    "backbone": "vit_tiny_patch16_224",
+    "lora_rank": 8,
+    "img_size": 72,
+    "patch_size": 12,
+    "in_chans": 1,
+    "embed_dim": 96,
+    "depth": 4,
+    "num_heads": 3,
+}
 
 
 class TwoPassViT(nn.Module):
@@ -37,7 +50,9 @@ class TwoPassViT(nn.Module):
         super().__init__()
         import timm
 
-        kwargs = {key: value for key, value in model.items() if key not in ("backbone", "lora_rank")}
+        kwargs = {
+            key: value for key, value in model.items() if key not in ("backbone", "lora_rank")
+        }
         self.backbone = timm.create_model(model["backbone"], num_classes=0, **kwargs)
         add_lora(self.backbone, model["lora_rank"])
         width = self.backbone.embed_dim
@@ -80,7 +95,9 @@ def ours(model: dict, adapters: bool) -> nn.Module:
 
 def empirical(outputs: Tensor, y: Tensor) -> Tensor:
     """Squared error and cross-entropy, mean over patients."""
-    binary = nn.functional.binary_cross_entropy_with_logits(outputs[:, 2:], y[:, 2:], reduction="none")
+    binary = nn.functional.binary_cross_entropy_with_logits(
+        outputs[:, 2:], y[:, 2:], reduction="none"
+    )
     return ((outputs[:, :2] - y[:, :2]) ** 2 + binary).sum(1).mean()
 
 
@@ -105,7 +122,9 @@ def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Ca
     return step
 
 
-def time_step(step: Callable[[], Tensor], device: torch.device, groups: int, per_group: int) -> dict:
+def time_step(
+    step: Callable[[], Tensor], device: torch.device, groups: int, per_group: int
+) -> dict:
     """Time ``groups`` runs of ``per_group`` steps after three unmeasured ones (which compile, where asked for)."""
     cuda = device.type == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
@@ -124,9 +143,13 @@ def time_step(step: Callable[[], Tensor], device: torch.device, groups: int, per
         wait()
         seconds.append((time.perf_counter() - start) / per_group)
     low, middle, high = (float(value) for value in np.percentile(seconds, [25, 50, 75]))
-    return {"milliseconds": 1e3 * middle, "milliseconds_low": 1e3 * low, "milliseconds_high": 1e3 * high,
-            "first_steps_seconds": first,
-            "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan")}  # fmt: skip
+    return {
+        "milliseconds": 1e3 * middle,
+        "milliseconds_low": 1e3 * low,
+        "milliseconds_high": 1e3 * high,
+        "first_steps_seconds": first,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"),
+    }
 
 
 def cuda_arms(modes: list[str]) -> list[dict]:
@@ -138,7 +161,10 @@ def cuda_arms(modes: list[str]) -> list[dict]:
         {"arm": "one pass", "adapters": True, "precision": "bf16", "compile": "none"},
     ]
     for mode in modes:
-        arms += [{"arm": "one pass", "adapters": a, "precision": "bf16", "compile": mode} for a in (False, True)]
+        arms += [
+            {"arm": "one pass", "adapters": a, "precision": "bf16", "compile": mode}
+            for a in (False, True)
+        ]
     return arms
 
 
@@ -151,14 +177,18 @@ def cpu_arms() -> list[dict]:
     ]
 
 
-def run_arm(arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int, profile: bool) -> dict:
+def run_arm(
+    arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int, profile: bool
+) -> dict:
     """Build, time and forget one arm."""
     torch.manual_seed(0)
     network = TwoPassViT(model) if arm["arm"] == "two passes" else ours(model, arm["adapters"])
     network.to(images.device)
     if arm["compile"] != "none":
         torch._dynamo.reset()
-        network.compile(mode=None if arm["compile"] == "default" else arm["compile"], fullgraph=True)
+        network.compile(
+            mode=None if arm["compile"] == "default" else arm["compile"], fullgraph=True
+        )
     step = make_step(network, images, y, arm["precision"])
     row = arm | time_step(step, images.device, groups, per_group)
     row["images_per_second"] = 1e3 * images.shape[0] * images.shape[1] / row["milliseconds"]
@@ -175,7 +205,9 @@ def print_profile(step: Callable[[], Tensor], arm: dict) -> None:
         for _ in range(3):
             step()
         torch.cuda.synchronize()
-    table = found.key_averages().table(sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=90)
+    table = found.key_averages().table(
+        sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=90
+    )
     print(f"\n{arm}\n{table}")
 
 
@@ -187,31 +219,46 @@ def summarise(rows: list[dict], device: torch.device) -> dict:
         return max(found, key=lambda row: row["images_per_second"], default=None)
 
     precision = "bf16" if device.type == "cuda" else "float32"
-    with_adapters, two = best(arm="one pass", adapters=True), best(arm="two passes", precision=precision)
+    with_adapters, two = (
+        best(arm="one pass", adapters=True),
+        best(arm="two passes", precision=precision),
+    )
     without = best(arm="one pass", adapters=False, compile=with_adapters["compile"])
     return {
         "images_per_second": with_adapters["images_per_second"],
         "times_two_pass": with_adapters["images_per_second"] / two["images_per_second"],
         "adapter_cost": with_adapters["milliseconds"] / without["milliseconds"] - 1,
-        "peak_gib": with_adapters["peak_gib"], "step_seconds": with_adapters["milliseconds"] / 1e3,
+        "peak_gib": with_adapters["peak_gib"],
+        "step_seconds": with_adapters["milliseconds"] / 1e3,
         "compile": with_adapters["compile"],
-    }  # fmt: skip
+    }
 
 
 def print_table(rows: list[dict], summary: dict) -> None:
     """Print what was measured, then the summary beside the goals."""
-    print(f"{'arm':11} {'adapters':9} {'precision':9} {'compile':28} {'ms/step':>22} {'images/s':>9} {'GiB':>5} "
-          f"{'first 3 steps':>13}")  # fmt: skip
+    print(
+        f"{'arm':11} {'adapters':9} {'precision':9} {'compile':28} {'ms/step':>22} {'images/s':>9} {'GiB':>5} "
+        f"{'first 3 steps':>13}"
+    )
     for row in rows:
         spread = f"{row['milliseconds']:.1f} [{row['milliseconds_low']:.1f}, {row['milliseconds_high']:.1f}]"
-        print(f"{row['arm']:11} {'yes' if row['adapters'] else 'no':9} {row['precision']:9} {row['compile']:28} "
-              f"{spread:>22} {row['images_per_second']:9.0f} {row['peak_gib']:5.1f} "
-              f"{row['first_steps_seconds']:11.1f} s")  # fmt: skip
-    print({key: round(value, 4) if isinstance(value, float) else value for key, value in summary.items()})
+        print(
+            f"{row['arm']:11} {'yes' if row['adapters'] else 'no':9} {row['precision']:9} {row['compile']:28} "
+            f"{spread:>22} {row['images_per_second']:9.0f} {row['peak_gib']:5.1f} "
+            f"{row['first_steps_seconds']:11.1f} s"
+        )
+    print(
+        {
+            key: round(value, 4) if isinstance(value, float) else value
+            for key, value in summary.items()
+        }
+    )
     print("goals:", GOALS)
 
 
-def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: float, profile: bool) -> dict:
+def benchmark(
+    device: torch.device, smoke: bool, modes: list[str], seconds: float, profile: bool
+) -> dict:
     """Time every arm and return the record; arms that would start after ``seconds`` are left out and named."""
     cuda = device.type == "cuda"
     model, pairs, channels, size = (VIT_B, 48, 3, 224) if cuda and not smoke else (TINY, 8, 1, 72)
@@ -230,7 +277,9 @@ def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: floa
         last = profile and arm["compile"] != "none" and arm["adapters"]
         try:
             rows.append(run_arm(arm, model, images, y.to(device), groups, per_group, last))
-        except RuntimeError as error:  # a mode that this card or version cannot run costs its own row only
+        except (
+            RuntimeError
+        ) as error:  # a mode that this card or version cannot run costs its own row only
             print(f"{arm} failed: {error}", file=sys.stderr)
             left_out.append(" ".join(map(str, arm.values())))
         if cuda:
@@ -240,26 +289,53 @@ def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: floa
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     return new_record(
         STUDY,
-        configuration={"machine": name, "model": model, "pairs": pairs, "size": size, "arms": arms, "goals": GOALS},
-        seeds=[0], metrics=summary | {"left_out": left_out},
-        columns={key: [row[key] for row in rows] for key in rows[0]}, seconds=time.perf_counter() - begin,
-        dtype="bf16 autocast" if cuda else "float32", device=device, scale="smoke" if smoke else "paper",
-    )  # fmt: skip
+        configuration={
+            "machine": name,
+            "model": model,
+            "pairs": pairs,
+            "size": size,
+            "arms": arms,
+            "goals": GOALS,
+        },
+        seeds=[0],
+        metrics=summary | {"left_out": left_out},
+        columns={key: [row[key] for row in rows] for key in rows[0]},
+        seconds=time.perf_counter() - begin,
+        dtype="bf16 autocast" if cuda else "float32",
+        device=device,
+        scale="smoke" if smoke else "paper",
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--smoke", action="store_true", help="tiny models, few steps; the record is marked as smoke")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny models, few steps; the record is marked as smoke"
+    )
     parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
-    parser.add_argument("--modes", default="default,reduce-overhead", help="of torch.compile, by commas")
-    parser.add_argument("--seconds", type=float, default=420, help="start no further arm after this time")
-    parser.add_argument("--profile", action="store_true", help="print the kernels of the compiled arm with adapters")
+    parser.add_argument(
+        "--modes", default="default,reduce-overhead", help="of torch.compile, by commas"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=420, help="start no further arm after this time"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="print the kernels of the compiled arm with adapters"
+    )
     options = parser.parse_args(arguments)
     modes = [mode for mode in options.modes.split(",") if mode]
     if options.device == "cuda":
-        torch.set_float32_matmul_precision("highest")  # the float32 arm is float32; bf16 arms do not care
-    record = benchmark(torch.device(options.device), options.smoke, modes, options.seconds, options.profile)
+        torch.set_float32_matmul_precision(
+            "highest"
+        )  # the float32 arm is float32; bf16 arms do not care
+    record = benchmark(
+        torch.device(options.device), options.smoke, modes, options.seconds, options.profile
+    )
     print(write_record(record, options.results))
     return 0
 

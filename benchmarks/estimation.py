@@ -103,7 +103,11 @@ def against_n(sizes, repeats: int) -> dict:
 def peak_mib(n: int) -> float:
     """Return by how many MiB the peak memory of a fresh process rises from its imports to the end of a fit."""
     code = f"import benchmarks.estimation as b; print(b.measure_memory({n}))"
-    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+    )
 
 
 def measure_memory(n: int) -> float:
@@ -141,15 +145,23 @@ def verdicts(small: dict, large: dict, memory: dict) -> dict:
         measured["FastMCEM, n = 10^6 / n = 10^4"] = at[10**6] / at[10**4]
         measured["n = 10^6, peak MiB beyond the imports"] = memory["mib"][-1]
     return {
-        name: {"measured": value, "goal": GOALS[name][1], "kind": GOALS[name][0],
-               "met": bool(value >= GOALS[name][1] if GOALS[name][0] == "at least" else value <= GOALS[name][1])}
+        name: {
+            "measured": value,
+            "goal": GOALS[name][1],
+            "kind": GOALS[name][0],
+            "met": bool(
+                value >= GOALS[name][1] if GOALS[name][0] == "at least" else value <= GOALS[name][1]
+            ),
+        }
         for name, value in measured.items()
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
     """Measure, print, and write the record unless ``--quick``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -163,7 +175,9 @@ def main() -> None:
     for name, line in found.items():
         word = "met" if line["met"] else "MISSED"
         print(f"{name:42s} {line['measured']:9.3g}  goal {line['kind']} {line['goal']:g}  {word}")
-    print(f"Gibbs, 2,500 sweeps, n = 800: {small['Gibbs, 2,500 sweeps']['seconds']:.3f} s; memory {memory}")
+    print(
+        f"Gibbs, 2,500 sweeps, n = 800: {small['Gibbs, 2,500 sweeps']['seconds']:.3f} s; memory {memory}"
+    )
     if not options.quick:
         write(small, large, memory, found, time.perf_counter() - start)
 
@@ -172,11 +186,19 @@ def write(small: dict, large: dict, memory: dict, found: dict, seconds: float) -
     """Write the record of this run."""
     from cevit_lib.records import new_record, write_record
 
-    configuration = {"beta_latent": list(BETA), "n": 800, "sweeps": 2500, "machine": platform.machine(),
-                     "threads": 1, "clock": "process time, minimum over repeats"}  # fmt: skip
+    configuration = {
+        "beta_latent": list(BETA),
+        "n": 800,
+        "sweeps": 2500,
+        "machine": platform.machine(),
+        "threads": 1,
+        "clock": "process time, minimum over repeats",
+    }
     metrics = {"at 800": small, "goals": found}
     columns = large | {"memory.n": memory["n"], "memory.mib": memory["mib"]}
-    record = new_record(STUDY, configuration, [SEED], metrics, columns=columns, device="cpu", seconds=seconds)
+    record = new_record(
+        STUDY, configuration, [SEED], metrics, columns=columns, device="cpu", seconds=seconds
+    )
     print(write_record(record))
 
 

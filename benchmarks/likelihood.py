@@ -42,7 +42,9 @@ def data(n: int, dtype: torch.dtype, device: str, p1: int = 2) -> tuple[torch.Te
     outputs[:, 2:] *= 1.5
     threshold = torch.special.ndtri(torch.sigmoid(torch.tensor(-outputs[:, 2:]))).numpy()
     y = np.concatenate([outputs[:, :2] + u[:, :2], u[:, 2:] >= threshold], 1)
-    return torch.tensor(outputs, dtype=dtype, device=device), torch.tensor(y, dtype=dtype, device=device)
+    return torch.tensor(outputs, dtype=dtype, device=device), torch.tensor(
+        y, dtype=dtype, device=device
+    )
 
 
 def parameters(p1: int = 2) -> CopulaParameters:
@@ -62,14 +64,17 @@ def heads(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return two squared errors and two cross entropies, one call for each of the four heads."""
     total = sum(functional.mse_loss(outputs[:, j], y[:, j], reduction="sum") for j in (0, 1))
     return total + sum(
-        functional.binary_cross_entropy_with_logits(outputs[:, j], y[:, j], reduction="sum") for j in (2, 3)
+        functional.binary_cross_entropy_with_logits(outputs[:, j], y[:, j], reduction="sum")
+        for j in (2, 3)
     )
 
 
 def pairs(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return the same in two calls."""
     squared = functional.mse_loss(outputs[:, :2], y[:, :2], reduction="sum")
-    return squared + functional.binary_cross_entropy_with_logits(outputs[:, 2:], y[:, 2:], reduction="sum")
+    return squared + functional.binary_cross_entropy_with_logits(
+        outputs[:, 2:], y[:, 2:], reduction="sum"
+    )
 
 
 class _ScipyCdf(torch.autograd.Function):
@@ -87,7 +92,9 @@ class _ScipyCdf(torch.autograd.Function):
         sd = covariance.diagonal().sqrt()
         z, r = (upper - mean) / sd, covariance[0, 1] / sd.prod()
         normal = torch.distributions.Normal(torch.zeros(()), 1.0)
-        density = normal.log_prob(z).exp() / sd * normal.cdf((z.flip(0) - r * z) / (1 - r * r).sqrt())
+        density = (
+            normal.log_prob(z).exp() / sd * normal.cdf((z.flip(0) - r * z) / (1 - r * r).sqrt())
+        )
         return slope * density, -slope * density, None
 
 
@@ -105,7 +112,11 @@ def scipy_loop(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         below = normal.cdf((threshold - mean) / covariance.diagonal().sqrt())
         both = _ScipyCdf.apply(threshold, mean, covariance)
         y3, y4 = response[2], response[3]
-        probability = (1 - 2 * y3) * (1 - 2 * y4) * both + y3 * (1 - 2 * y4) * below[1] + y4 * (1 - 2 * y3) * below[0]
+        probability = (
+            (1 - 2 * y3) * (1 - 2 * y4) * both
+            + y3 * (1 - 2 * y4) * below[1]
+            + y4 * (1 - 2 * y3) * below[0]
+        )
         values.append(torch.log(probability + y3 * y4) - residual @ inverse @ residual / 2)
     return -torch.stack(values).sum()
 
@@ -128,7 +139,13 @@ def reference_loss(folder: Path):
         probability = torch.cat((outputs[:, :2], torch.sigmoid(outputs[:, 2:])), 1)
         one = torch.ones((), dtype=outputs.dtype)
         return loss(
-            probability[:, order].T, y[:, order].T, block[:2, :2], block[2:, 2:], block[2:, :2], one, one
+            probability[:, order].T,
+            y[:, order].T,
+            block[:2, :2],
+            block[2:, 2:],
+            block[2:, :2],
+            one,
+            one,
         ).sum()
 
     return call
@@ -142,7 +159,9 @@ def unbatched_mvnorm():
         return None
 
     class Probability:
-        apply = staticmethod(lambda upper, mean, covariance: multivariate_normal_cdf(upper, mean, covariance))
+        apply = staticmethod(
+            lambda upper, mean, covariance: multivariate_normal_cdf(upper, mean, covariance)
+        )
 
     def call(outputs, y):
         global _ScipyCdf
@@ -164,7 +183,9 @@ def step(loss, outputs: torch.Tensor, y: torch.Tensor) -> None:
     loss(outputs, y).backward()
 
 
-def interleaved(losses: dict, outputs: torch.Tensor, y: torch.Tensor, seconds: float) -> dict[str, float]:
+def interleaved(
+    losses: dict, outputs: torch.Tensor, y: torch.Tensor, seconds: float
+) -> dict[str, float]:
     """Return the least time in seconds of each loss's step, the losses taken in turn for ``seconds`` or 7 rounds."""
     leaf = outputs.clone().requires_grad_()
     for loss in losses.values():
@@ -241,10 +262,14 @@ def _ratios(best: dict[str, float]) -> dict:
 
 
 def _show(row: dict) -> None:
-    cells = ", ".join(f"{name} {value:.2f}x" for name, value in row["ratio"].items() if name != "heads")
+    cells = ", ".join(
+        f"{name} {value:.2f}x" for name, value in row["ratio"].items() if name != "heads"
+    )
     baseline = row["milliseconds"]["heads"]
-    print(f"{row['device']:5s}{row['mode']:10s}{row['dtype']:8s} n={row['n']:<7d} BCE+MSE {baseline:9.4f} ms | {cells}",
-          flush=True)
+    print(
+        f"{row['device']:5s}{row['mode']:10s}{row['dtype']:8s} n={row['n']:<7d} BCE+MSE {baseline:9.4f} ms | {cells}",
+        flush=True,
+    )
 
 
 def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
@@ -254,7 +279,10 @@ def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
         outputs, y = data(n, torch.float64, "cpu", p1)
         loss = CopulaLoss(parameters(p1), validate=False)
         found[f"p1={p1}"] = 1e6 * once(loss, outputs, y, seconds) / n
-        print(f"p1 = {p1}, batch {n}: {found[f'p1={p1}']:.1f} microseconds for each observation", flush=True)
+        print(
+            f"p1 = {p1}, batch {n}: {found[f'p1={p1}']:.1f} microseconds for each observation",
+            flush=True,
+        )
     return found
 
 
@@ -292,7 +320,9 @@ def agreement() -> dict[str, float]:
         results = []
         for device in ("cpu", "cuda"):
             leaf = outputs.detach().to(device).clone().requires_grad_()
-            values = CopulaLoss(parameters(), reduction="none", validate=False).to(device)(leaf, y.to(device))
+            values = CopulaLoss(parameters(), reduction="none", validate=False).to(device)(
+                leaf, y.to(device)
+            )
             values.sum().backward()
             results.append((values.detach().cpu(), leaf.grad.cpu()))
         for kind, one, other in zip(("value", "gradient"), *results, strict=True):
@@ -336,8 +366,13 @@ def cuda_table(options: argparse.Namespace, deadline: float) -> list[dict]:
             "copula, NaN allowed": CopulaLoss(parameters(), validate=False).cuda(),
         }
         try:
-            best = {key: device_time(_call(loss, outputs, y, mode), options.seconds) for key, loss in losses.items()}
-        except Exception as error:  # one mode that this PyTorch cannot do takes none of the others' numbers away
+            best = {
+                key: device_time(_call(loss, outputs, y, mode), options.seconds)
+                for key, loss in losses.items()
+            }
+        except (
+            Exception
+        ) as error:  # one mode that this PyTorch cannot do takes none of the others' numbers away
             print(f"{mode}, {name}, n={n} failed: {type(error).__name__}: {error}", flush=True)
             continue
         rows.append({"device": "cuda", "mode": mode, "dtype": name, "n": n, **_ratios(best)})
@@ -374,38 +409,68 @@ def vit_step(device: str, batch: int, seconds: float) -> dict[str, float]:
 
     leaf = torch.randn(batch, 4, device=device, requires_grad=True)
     if device == "cuda":
-        times = {"step": device_time(whole, seconds), "loss": device_time(lambda: step(loss, leaf, y), seconds)}
+        times = {
+            "step": device_time(whole, seconds),
+            "loss": device_time(lambda: step(loss, leaf, y), seconds),
+        }
     else:
         whole()
         began = time.perf_counter()
         whole()
         times = {"step": time.perf_counter() - began, "loss": once(loss, leaf.detach(), y, 0.2)}
     times["share"] = times["loss"] / times["step"]
-    print(f"ViT-B/16, batch {batch}, {device}: step {1e3 * times['step']:.1f} ms, loss {1e3 * times['loss']:.3f} ms, "
-          f"{100 * times['share']:.3f} %", flush=True)
+    print(
+        f"ViT-B/16, batch {batch}, {device}: step {1e3 * times['step']:.1f} ms, loss {1e3 * times['loss']:.3f} ms, "
+        f"{100 * times['share']:.3f} %",
+        flush=True,
+    )
     return times
 
 
 def main(arguments: list[str] | None = None) -> dict:
     """Run the tables that the arguments ask for and return the metrics."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batches", type=int, nargs="+", default=[48, 512, 8192, 100_000])
-    parser.add_argument("--seconds", type=float, default=2.0, help="least time for each cell of the table")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="least time for each cell of the table"
+    )
     parser.add_argument("--reference", type=Path, help="a checkout of the earlier public code")
-    parser.add_argument("--no-loops", action="store_true", help="leave out the per-observation loops")
-    parser.add_argument("--loop-limit", type=int, default=512, help="observations that the loops are timed on")
-    parser.add_argument("--vit-batch", type=int, default=0, help="also time a ViT-B/16 training step of this batch")
-    parser.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"])
-    parser.add_argument("--only", nargs="+", choices=MODES, default=MODES, help="modes on CUDA, in this order")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which CUDA cells are left out")
+    parser.add_argument(
+        "--no-loops", action="store_true", help="leave out the per-observation loops"
+    )
+    parser.add_argument(
+        "--loop-limit", type=int, default=512, help="observations that the loops are timed on"
+    )
+    parser.add_argument(
+        "--vit-batch", type=int, default=0, help="also time a ViT-B/16 training step of this batch"
+    )
+    parser.add_argument(
+        "--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"]
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=MODES, default=MODES, help="modes on CUDA, in this order"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=float("inf"),
+        help="seconds after which CUDA cells are left out",
+    )
     parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
     parser.add_argument("--record", action="store_true", help="write a record into results/")
     options = parser.parse_args(arguments)
     began = time.perf_counter()
     torch.set_num_threads(1)
-    metrics: dict = {"saved_bytes": {"copula": saved_bytes(CopulaLoss(parameters(), validate=False)),
-                                     "BCE + MSE": saved_bytes(heads), "EmpiricalLoss": saved_bytes(EmpiricalLoss())}}
+    metrics: dict = {
+        "saved_bytes": {
+            "copula": saved_bytes(CopulaLoss(parameters(), validate=False)),
+            "BCE + MSE": saved_bytes(heads),
+            "EmpiricalLoss": saved_bytes(EmpiricalLoss()),
+        }
+    }
     print("saved for backward, bytes for each observation:", metrics["saved_bytes"], flush=True)
     if options.vit_batch:
         try:
@@ -414,7 +479,9 @@ def main(arguments: list[str] | None = None) -> dict:
             print(f"no ViT-B/16 step: {error}", flush=True)
     if options.device == "cuda":
         metrics["agreement"] = agreement()
-        metrics["one_kernel"] = CopulaLoss(parameters()).cuda().tables[torch.float32].complete.packed is not None
+        metrics["one_kernel"] = (
+            CopulaLoss(parameters()).cuda().tables[torch.float32].complete.packed is not None
+        )
         metrics["table"] = cuda_table(options, began + options.limit)
     else:
         metrics["table"] = cpu_table(options, {} if options.no_loops else _loops(options))
@@ -440,13 +507,26 @@ def _record(options: argparse.Namespace, metrics: dict, seconds: float) -> None:
 
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     configuration = {
-        "device": name, "batches": options.batches, "seconds": options.seconds, "threads": 1,
-        "scipy": scipy.__version__, "loop_limit": options.loop_limit,
-        "dtypes": options.dtypes, "modes": options.only if options.device == "cuda" else ["eager"],
-        "methods": sorted({name for row in metrics["table"] for name in row["ratio"]}), "vit_batch": options.vit_batch,
+        "device": name,
+        "batches": options.batches,
+        "seconds": options.seconds,
+        "threads": 1,
+        "scipy": scipy.__version__,
+        "loop_limit": options.loop_limit,
+        "dtypes": options.dtypes,
+        "modes": options.only if options.device == "cuda" else ["eager"],
+        "methods": sorted({name for row in metrics["table"] for name in row["ratio"]}),
+        "vit_batch": options.vit_batch,
     }
-    record = new_record(STUDY, configuration, [SEED], metrics, seconds=seconds, device=options.device,
-                        dtype=" and ".join(options.dtypes))
+    record = new_record(
+        STUDY,
+        configuration,
+        [SEED],
+        metrics,
+        seconds=seconds,
+        device=options.device,
+        dtype=" and ".join(options.dtypes),
+    )
     print("record:", write_record(record, options.results))
 
 

@@ -56,14 +56,20 @@ def bivariate_methods() -> dict:
 
     methods = {
         "ours, float64": log_bivariate_normal_cdf,
-        "ours, float32": lambda x, y, r: log_bivariate_normal_cdf(x.float(), y.float(), r.float()).double(),
+        "ours, float32": lambda x, y, r: log_bivariate_normal_cdf(
+            x.float(), y.float(), r.float()
+        ).double(),
         f"SciPy {scipy.__version__}": scipy_value,
     }
     if mvnorm := optional("mvnorm"):
 
         def mvnorm_value(x, y, r):
-            covariance = torch.stack((torch.ones_like(r), r, r, torch.ones_like(r)), 1).view(-1, 2, 2)
-            return mvnorm.multivariate_normal_cdf(torch.stack((x, y), 1), torch.zeros(2).double(), covariance).log()
+            covariance = torch.stack((torch.ones_like(r), r, r, torch.ones_like(r)), 1).view(
+                -1, 2, 2
+            )
+            return mvnorm.multivariate_normal_cdf(
+                torch.stack((x, y), 1), torch.zeros(2).double(), covariance
+            ).log()
 
         methods["torch-mvnorm"] = mvnorm_value
     if botorch := optional("botorch.utils.probability.bvn"):
@@ -81,16 +87,26 @@ def bivariate_accuracy() -> dict:
         error = np.abs(np.expm1(np.clip(method(x, y, r).numpy() - exact, -700, 700)))
         error[~np.isfinite(error)] = math.inf
         edges = np.array(BINS) * math.log(10)
-        table[name] = [float(error[(exact <= a) & (exact > b)].max()) for a, b in zip(edges, edges[1:], strict=False)]
+        table[name] = [
+            float(error[(exact <= a) & (exact > b)].max())
+            for a, b in zip(edges, edges[1:], strict=False)
+        ]
     return table
 
 
 def one_factor(p: int, n: int, rng: np.random.Generator):
     """Return limits, correlation matrices ``l_i l_j`` and the exact log probability (1500 nodes)."""
-    loading, z = torch.tensor(rng.uniform(-0.9, 0.9, (n, p))), torch.tensor(1.2 * rng.normal(size=(n, p)))
+    loading, z = (
+        torch.tensor(rng.uniform(-0.9, 0.9, (n, p))),
+        torch.tensor(1.2 * rng.normal(size=(n, p))),
+    )
     node, weight = (torch.tensor(9.5 * v) for v in np.polynomial.legendre.leggauss(1500))
-    inner = torch.special.log_ndtr((z[..., None] - loading[..., None] * node) / (1 - loading**2).sqrt()[..., None])
-    exact = torch.logsumexp(inner.sum(1) - node**2 / 2 - 0.5 * math.log(2 * math.pi) + weight.log(), -1)
+    inner = torch.special.log_ndtr(
+        (z[..., None] - loading[..., None] * node) / (1 - loading**2).sqrt()[..., None]
+    )
+    exact = torch.logsumexp(
+        inner.sum(1) - node**2 / 2 - 0.5 * math.log(2 * math.pi) + weight.log(), -1
+    )
     return z, loading[:, :, None] * loading[:, None, :] + torch.diag_embed(1 - loading**2), exact
 
 
@@ -121,14 +137,17 @@ def multivariate_accuracy(n: int = 512) -> dict:
         few = 24
         start = time.perf_counter()
         other = [
-            multivariate_normal.cdf(a.numpy(), cov=c.numpy()) for a, c in zip(z[:few], correlation[:few], strict=True)
+            multivariate_normal.cdf(a.numpy(), cov=c.numpy())
+            for a, c in zip(z[:few], correlation[:few], strict=True)
         ]
         table[str(p)] = {
             "median": float(difference[likely].median()),
             "largest": float(difference[likely].max()),
             "honest": float((difference <= error).double().mean()),
             "microseconds": 1e6 * seconds(both_ways, 5 if p < 5 else 1) / n,
-            "scipy_median": float(np.median(np.abs(np.log(np.maximum(other, 1e-300)) - exact[:few].numpy()))),
+            "scipy_median": float(
+                np.median(np.abs(np.log(np.maximum(other, 1e-300)) - exact[:few].numpy()))
+            ),
             "scipy_microseconds": 1e6 * (time.perf_counter() - start) / few,
         }
     return table
@@ -141,17 +160,23 @@ def bivariate_time() -> dict:
         for n in (48, 512, 8192, 100_000):
             x, y = 1.3 * torch.randn(2, n, dtype=dtype, generator=generator)
             r = torch.where(torch.rand(n, generator=generator) < 0.5, -0.43, 0.43).to(dtype)
-            spent = seconds(lambda x=x, y=y, r=r: log_bivariate_normal_cdf_with_gradients(x, y, r), 10)
+            spent = seconds(
+                lambda x=x, y=y, r=r: log_bivariate_normal_cdf_with_gradients(x, y, r), 10
+            )
             table[f"{str(dtype)[6:]}, {n}"] = 1e6 * spent / n
     return table
 
 
 def show(metrics: dict) -> None:
     print("Largest relative error of P, by size of P")
-    print(f"{'':22}" + "".join(f"{f'1e{b}..1e{a}':>16}" for a, b in zip(BINS, BINS[1:], strict=False)))
+    print(
+        f"{'':22}" + "".join(f"{f'1e{b}..1e{a}':>16}" for a, b in zip(BINS, BINS[1:], strict=False))
+    )
     for name, errors in metrics["bivariate"].items():
         print(f"{name:22}" + "".join(f"{e:16.1e}" for e in errors))
-    print("\nDimensions: error of log P (median, largest), honest, us forward + backward | SciPy: median, us forward")
+    print(
+        "\nDimensions: error of log P (median, largest), honest, us forward + backward | SciPy: median, us forward"
+    )
     for p, row in metrics["multivariate"].items():
         print(
             f"{p}: {row['median']:.1e} {row['largest']:.1e}  {row['honest']:.3f}  {row['microseconds']:8.1f} | "
@@ -180,7 +205,12 @@ def main() -> None:
 
         configuration = {"bins": BINS, "threads": 1, "batch": 512}
         record = new_record(
-            STUDY, configuration, [0, 3, 4, 5, 6, 8], metrics, seconds=time.perf_counter() - start, device="cpu"
+            STUDY,
+            configuration,
+            [0, 3, 4, 5, 6, 8],
+            metrics,
+            seconds=time.perf_counter() - start,
+            device="cpu",
         )
         print(write_record(record))
 

@@ -32,22 +32,48 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import FrozenRandomWeightsWarning, TrainingError
 from cevit_lib.estimation import ExactEM
 from cevit_lib.records import new_record, write_record
-from cevit_lib.studies.simulation import fit_together, grid
-from cevit_lib.studies.training_speed import PARTS
-from cevit_lib.studies.workers import deal
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
+from studies.fit.speed import PARTS
+from studies.simulation.fits import fit_together, grid
+from studies.workers import deal
 
 STUDY = "training-speed"
 PAPER_HOURS = 4.5  # of training on two RTX 4090, as Section 6 reports
 VIT_B = {"backbone": "vit_base_patch16_224", "lora_rank": 8}
-TINY = {"backbone": "vit_tiny_patch16_224", "lora_rank": 2, "img_size": 36, "patch_size": 12, "in_chans": 3,
-        "embed_dim": 24, "depth": 2, "num_heads": 2}  # fmt: skip
-PAPER = {"model": VIT_B, "size": 224, "pairs": 2091, "epochs": [25, 60], "batch": 48, "batches": [48, 192],
-         "speed_pairs": 1920, "speed_epochs": 4}  # fmt: skip
-SMOKE = {"model": TINY, "size": 36, "pairs": 90, "epochs": [2, 2], "batch": 12, "batches": [12],
-         "speed_pairs": 48, "speed_epochs": 3}  # fmt: skip
-GFLOP_PER_IMAGE = 2 * 17.6  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
+TINY = {
+    "backbone": "vit_tiny_patch16_224",
+    "lora_rank": 2,
+    "img_size": 36,
+    "patch_size": 12,
+    "in_chans": 3,
+    "embed_dim": 24,
+    "depth": 2,
+    "num_heads": 2,
+}
+PAPER = {
+    "model": VIT_B,
+    "size": 224,
+    "pairs": 2091,
+    "epochs": [25, 60],
+    "batch": 48,
+    "batches": [48, 192],
+    "speed_pairs": 1920,
+    "speed_epochs": 4,
+}
+SMOKE = {
+    "model": TINY,
+    "size": 36,
+    "pairs": 90,
+    "epochs": [2, 2],
+    "batch": 12,
+    "batches": [12],
+    "speed_pairs": 48,
+    "speed_epochs": 3,
+}
+GFLOP_PER_IMAGE = (
+    2 * 17.6
+)  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
 CORRELATION = 0.6
 
 
@@ -55,12 +81,17 @@ def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
     """Return ``n`` patients: noise as bytes, brighter where the continuous response is larger."""
     rng = np.random.default_rng(seed)
     signal = rng.standard_normal((n, 2)) @ np.linalg.cholesky([[1, 0.8], [0.8, 1]]).T
-    errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(np.eye(4) * (1 - CORRELATION) + CORRELATION).T
+    errors = (
+        rng.standard_normal((n, 4))
+        @ np.linalg.cholesky(np.eye(4) * (1 - CORRELATION) + CORRELATION).T
+    )
     y = np.concatenate([signal + errors[:, :2], signal + errors[:, 2:] > 0], axis=1)
     generator = torch.Generator().manual_seed(seed)
     images = torch.empty(n, 2, 3, size, size, dtype=torch.uint8)
     for start in range(0, n, 256):  # float noise of all patients at once would be gigabytes
-        level = torch.as_tensor(signal[start : start + 256], dtype=torch.float32)[..., None, None, None]
+        level = torch.as_tensor(signal[start : start + 256], dtype=torch.float32)[
+            ..., None, None, None
+        ]
         noise = torch.randn(len(level), 2, 3, size, size, generator=generator)
         images[start : start + 256] = (128 + 20 * level + 30 * noise).clamp(0, 255).to(torch.uint8)
     names = ("AL_OS", "AL_OD", "HM_OS", "HM_OD")
@@ -71,36 +102,63 @@ def network(model: dict, seed: int = 0) -> BiChannelViT:
     """Return the library's encoder with adapters, LoRA and random weights."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
-        return BiChannelViT(pretrained=False, adapters=True, rng=np.random.default_rng(seed), **model)
+        return BiChannelViT(
+            pretrained=False, adapters=True, rng=np.random.default_rng(seed), **model
+        )
 
 
 def full_fit(setting: dict, device: torch.device) -> dict[str, Any]:
     """Warm-up, estimate and copula training; return seconds by stage, images a second, and the floor."""
     data = pairs(setting["pairs"], setting["size"])
     cuda = device.type == "cuda"
-    recipes = [Recipe(e, rate, setting["batch"], compiled=cuda)
-               for e, rate in zip(setting["epochs"], (1e-3, 1e-4), strict=True)]  # fmt: skip
+    recipes = [
+        Recipe(e, rate, setting["batch"], compiled=cuda)
+        for e, rate in zip(setting["epochs"], (1e-3, 1e-4), strict=True)
+    ]
     model = network(setting["model"])
     begun = time.perf_counter()
-    fit = fit_feasible_cevit(model, data, estimator=ExactEM(), warm_up=recipes[0], copula=recipes[1],
-                             rng=np.random.default_rng(0), device=device)  # fmt: skip
+    fit = fit_feasible_cevit(
+        model,
+        data,
+        estimator=ExactEM(),
+        warm_up=recipes[0],
+        copula=recipes[1],
+        rng=np.random.default_rng(0),
+        device=device,
+    )
     whole = time.perf_counter() - begun
-    epochs = {stage: [e["seconds"] for e in fit.copula.trace if e["stage"] == stage] for stage in ("warm-up", "copula")}
+    epochs = {
+        stage: [e["seconds"] for e in fit.copula.trace if e["stage"] == stage]
+        for stage in ("warm-up", "copula")
+    }
     images = len(data.domains) * len(fit.seen)
-    found: dict[str, Any] = {"whole_seconds": whole, "paper_hours": PAPER_HOURS,
-                             "times_paper": PAPER_HOURS * 3600 / whole, "images_per_epoch": images}  # fmt: skip
+    found: dict[str, Any] = {
+        "whole_seconds": whole,
+        "paper_hours": PAPER_HOURS,
+        "times_paper": PAPER_HOURS * 3600 / whole,
+        "images_per_epoch": images,
+    }
     for stage, seconds in epochs.items():
-        found |= {f"{stage}_seconds": sum(seconds), f"{stage}_first_epoch_seconds": seconds[0],
-                  f"{stage}_epoch_seconds": float(np.median(seconds))}  # fmt: skip
+        found |= {
+            f"{stage}_seconds": sum(seconds),
+            f"{stage}_first_epoch_seconds": seconds[0],
+            f"{stage}_epoch_seconds": float(np.median(seconds)),
+        }
     found["images_per_second"] = images / found["copula_epoch_seconds"]
     found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
     if cuda:
         rate = matrix_rate(device)
         pflop = 2 * GFLOP_PER_IMAGE * images * sum(setting["epochs"]) / 1e6
-        found |= {"matrix_tflops": rate, "pflop": pflop, "floor_seconds": 1e3 * pflop / rate,
-                  "times_floor": whole / (1e3 * pflop / rate)}  # fmt: skip
-    found["final_loss"] = {stage: fit.copula.trace[k]["loss"] for stage, k in
-                           (("warm-up", len(epochs["warm-up"]) - 1), ("copula", -1))}  # fmt: skip
+        found |= {
+            "matrix_tflops": rate,
+            "pflop": pflop,
+            "floor_seconds": 1e3 * pflop / rate,
+            "times_floor": whole / (1e3 * pflop / rate),
+        }
+    found["final_loss"] = {
+        stage: fit.copula.trace[k]["loss"]
+        for stage, k in (("warm-up", len(epochs["warm-up"]) - 1), ("copula", -1))
+    }
     found["correlation"] = fit.parameters.correlation.tolist()
     return found
 
@@ -130,19 +188,33 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
         config.triton.cudagraphs = True
     device = find_device(task["device"])
     data, model = pairs(setting["speed_pairs"], setting["size"]), network(setting["model"])
-    recipe = Recipe(setting["speed_epochs"], 1e-3, task["batch"], compiled=task["compiled"],
-                    deterministic=task["deterministic"])  # fmt: skip
+    recipe = Recipe(
+        setting["speed_epochs"],
+        1e-3,
+        task["batch"],
+        compiled=task["compiled"],
+        deterministic=task["deterministic"],
+    )
     try:
         fit = fit_warm_up(model, data, recipe, rng=np.random.default_rng(0), device=device)
-    except (TrainingError, RuntimeError) as error:  # no room for a deterministic arm; what a graph cannot capture
+    except (
+        TrainingError,
+        RuntimeError,
+    ) as error:  # no room for a deterministic arm; what a graph cannot capture
         return {**task, "error": str(error)}
     seconds = [entry["seconds"] for entry in fit.trace]
     training = [p for p in model.parameters() if p.requires_grad]
     peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-    return {**task, "processes": processes().count, "first_epoch_seconds": seconds[0],
-            "epoch_seconds": float(np.median(seconds[1:])), "digest": digest(training),
-            "images_per_second": 2 * len(data) / float(np.median(seconds[1:])), "peak_gib": peak,
-            "final_loss": fit.trace[-1]["loss"]}  # fmt: skip
+    return {
+        **task,
+        "processes": processes().count,
+        "first_epoch_seconds": seconds[0],
+        "epoch_seconds": float(np.median(seconds[1:])),
+        "digest": digest(training),
+        "images_per_second": 2 * len(data) / float(np.median(seconds[1:])),
+        "peak_gib": peak,
+        "final_loss": fit.trace[-1]["loss"],
+    }
 
 
 def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
@@ -155,12 +227,27 @@ def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         if count > 1 and task["device"] == "cuda":
-            launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", str(count),
-                        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-                        "--main_process_port", port]  # fmt: skip
+            launcher = [
+                "-m",
+                "accelerate.commands.launch",
+                "--multi_gpu",
+                "--num_processes",
+                str(count),
+                "--num_machines",
+                "1",
+                "--mixed_precision",
+                "no",
+                "--dynamo_backend",
+                "no",
+                "--main_process_port",
+                port,
+            ]
             done = [subprocess.run([sys.executable, *launcher, *own]).returncode]
         if count == 1 or task["device"] != "cuda" or any(done):
-            started = [subprocess.Popen([sys.executable, *own], env=_place(k, count, port)) for k in range(count)]
+            started = [
+                subprocess.Popen([sys.executable, *own], env=_place(k, count, port))
+                for k in range(count)
+            ]
             done = [process.wait() for process in started]
         if any(done) or not target.is_file():
             raise SystemExit(f"the task {task} on {count} processes ended with {done}")
@@ -171,8 +258,14 @@ def _place(k: int, count: int, port: str) -> dict[str, str]:
     """Return the environment that a launcher gives to process ``k``."""
     if count == 1:
         return dict(os.environ)
-    return os.environ | {"RANK": str(k), "LOCAL_RANK": str(k), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
-                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
+    return os.environ | {
+        "RANK": str(k),
+        "LOCAL_RANK": str(k),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
 
 
 def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
@@ -188,11 +281,18 @@ def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]
 
 def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
     """Time epochs of the small batch as compiled, captured on one device, and captured on two."""
-    task = {"batch": min(setting["batches"]), "compiled": kind == "cuda", "deterministic": False, "device": kind}
+    task = {
+        "batch": min(setting["batches"]),
+        "compiled": kind == "cuda",
+        "deterministic": False,
+        "device": kind,
+    }
     rows = timed([(task, 1), (task | {"captured": True}, 1), (task | {"captured": True}, 2)], smoke)
     plain, one, two = (row.get("images_per_second") for row in rows)
-    return {"times_compiled": one / plain if plain and one else None,
-            "times_one_device": two / one if one and two else None}, rows  # fmt: skip
+    return {
+        "times_compiled": one / plain if plain and one else None,
+        "times_one_device": two / one if one and two else None,
+    }, rows
 
 
 def timed(launches: list[tuple[dict, int]], smoke: bool) -> list[dict]:
@@ -212,17 +312,28 @@ def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[s
     for start in range(0, len(fits), at_once):
         part, begun = fits[start : start + at_once], time.perf_counter()
         made = fit_together("simulation", part, scale, device)
-        epochs = [entry for record in made for entry in record["trace"] if entry["epoch"] > 1]  # the first one starts
-        rows.append({"worker": device, "fits": len(part), "whole_seconds": time.perf_counter() - begun,
-                     "fitting_seconds": sum(entry["seconds"] for entry in epochs),
-                     "program": made[0]["notes"].split("; ")[-1]})  # fmt: skip
+        epochs = [
+            entry for record in made for entry in record["trace"] if entry["epoch"] > 1
+        ]  # the first one starts
+        rows.append(
+            {
+                "worker": device,
+                "fits": len(part),
+                "whole_seconds": time.perf_counter() - begun,
+                "fitting_seconds": sum(entry["seconds"] for entry in epochs),
+                "program": made[0]["notes"].split("; ")[-1],
+            }
+        )
     return rows
 
 
 def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dict]]:
-    """Time the same fits on one device and dealt out to two, as ``cevit_lib.studies.workers`` deals them."""
+    """Time the same fits on one device and dealt out to two, as ``studies.workers`` deals them."""
     scale = "smoke" if smoke else "paper"
-    fits = [(configuration | {"arms": ["held-out"]}, seed) for configuration, seed in grid("simulation", scale)]
+    fits = [
+        (configuration | {"arms": ["held-out"]}, seed)
+        for configuration, seed in grid("simulation", scale)
+    ]
     rows, seconds = [], []
     for count in (1, 2):
         devices = [f"cuda:{k}" if kind == "cuda" else kind for k in range(count)]
@@ -232,12 +343,21 @@ def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dic
             delayed(grid_share)([fits[k] for k in share], device, at_once, scale)
             for device, share in zip(devices, shares, strict=True)
         )
-        seconds.append((max(sum(row["fitting_seconds"] for row in own) for own in done), time.perf_counter() - begun))
+        seconds.append(
+            (
+                max(sum(row["fitting_seconds"] for row in own) for own in done),
+                time.perf_counter() - begun,
+            )
+        )
         rows += [{"devices": count, **row} for own in done for row in own]
         print(count, seconds[-1], flush=True)
     (one, all_of_one), (two, all_of_two) = seconds
-    return {"fits": len(fits), "times_one_device": one / two, "fitting_seconds": [one, two],
-            "whole_seconds": [all_of_one, all_of_two]}, rows  # fmt: skip
+    return {
+        "fits": len(fits),
+        "times_one_device": one / two,
+        "fitting_seconds": [one, two],
+        "whole_seconds": [all_of_one, all_of_two],
+    }, rows
 
 
 def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple[dict, list[dict]]:
@@ -245,13 +365,21 @@ def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple
     rows, metrics = [], {}
     for compiled in (False, True) if compiled_too else (False,):
         for deterministic in (False, True):
-            task = {"batch": setting["batch"], "compiled": compiled, "deterministic": deterministic, "device": kind}
+            task = {
+                "batch": setting["batch"],
+                "compiled": compiled,
+                "deterministic": deterministic,
+                "device": kind,
+            }
             both = [launch(task, 1, smoke) for _ in range(2)]
             rows += both
             name = f"{'compiled' if compiled else 'eager'}, {'deterministic' if deterministic else 'free'}"
-            metrics[name] = {"bit_equal": both[0].get("digest") == both[1].get("digest") is not None,
-                             "epoch_seconds": both[0].get("epoch_seconds"), "peak_gib": both[0].get("peak_gib"),
-                             "error": both[0].get("error")}  # fmt: skip
+            metrics[name] = {
+                "bit_equal": both[0].get("digest") == both[1].get("digest") is not None,
+                "epoch_seconds": both[0].get("epoch_seconds"),
+                "peak_gib": both[0].get("peak_gib"),
+                "error": both[0].get("error"),
+            }
             print(name, metrics[name], flush=True)
     return metrics, rows
 
@@ -269,25 +397,40 @@ def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
         metrics, rows = two_grids(kind, options.smoke)
     else:
         metrics, rows = repeated(setting, kind, options.smoke, options.compiled)
-    print(json.dumps({k: v for k, v in metrics.items() if k != "correlation"}, indent=1), flush=True)
+    print(
+        json.dumps({k: v for k, v in metrics.items() if k != "correlation"}, indent=1), flush=True
+    )
     cuda = kind == "cuda"
     machine = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     names = sorted({key for row in rows for key in row})
     return new_record(
-        STUDY, {"part": part, "machine": machine, **setting}, [0], metrics,
+        STUDY,
+        {"part": part, "machine": machine, **setting},
+        [0],
+        metrics,
         columns={key: [row.get(key) for row in rows] for key in names} if rows else None,
-        seconds=time.perf_counter() - begun, dtype="bf16 autocast" if cuda else "float32", device=torch.device(kind),
+        seconds=time.perf_counter() - begun,
+        dtype="bf16 autocast" if cuda else "float32",
+        device=torch.device(kind),
         scale="smoke" if options.smoke else "paper",
-    )  # fmt: skip
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for part in PARTS:
         parser.add_argument(f"--{part}", action="store_true")
-    parser.add_argument("--compiled", action="store_true", help="with --deterministic: compiled networks as well")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--smoke", action="store_true", help="tiny networks, few patients; the record is marked so")
+    parser.add_argument(
+        "--compiled", action="store_true", help="with --deterministic: compiled networks as well"
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny networks, few patients; the record is marked so"
+    )
     parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)

@@ -39,5 +39,7 @@ def _data(name: str) -> Path:
     folder = Path(named or "") / name
     if not named or not folder.is_dir():
         looked = f"{folder} does not exist" if named else "CEVIT_DATA is not set"
-        pytest.skip(f"the real eyes of {name!r} are not here ({looked}); how_to_read_and_rerun says where to get them")
+        pytest.skip(
+            f"the real eyes of {name!r} are not here ({looked}); how_to_read_and_rerun says where to get them"
+        )
     return folder.resolve()

@@ -4,9 +4,13 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri, roots_legendre
 from scipy.stats import norm
 
-GAMMA = np.array([[1, 0.72, 0.36, 0.3], [0.72, 1, 0.29, 0.4], [0.36, 0.29, 1, 0.569], [0.3, 0.4, 0.569, 1]])
+GAMMA = np.array(
+    [[1, 0.72, 0.36, 0.3], [0.72, 1, 0.29, 0.4], [0.36, 0.29, 1, 0.569], [0.3, 0.4, 0.569, 1]]
+)
 SCALE = np.array([1.3, 0.7])
-OUTPUTS = np.array([[0.2, -0.4, 0.7, 1.6], [1.0, 0.5, -1.5, -0.3], [-0.3, 0.9, 3.0, -2.0], [0.0, 0.1, 0.0, 0.0]])
+OUTPUTS = np.array(
+    [[0.2, -0.4, 0.7, 1.6], [1.0, 0.5, -1.5, -0.3], [-0.3, 0.9, 3.0, -2.0], [0.0, 0.1, 0.0, 0.0]]
+)
 MEASURED = np.array([[0.9, -0.2], [2.1, 1.4], [-1.8, 1.1], [0.3, -1.2]])
 CELLS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
@@ -51,7 +55,11 @@ class OneFactor:
     """Gamma = diag(1 - l^2) + l l': given the factor all responses are independent: one integral does it."""
 
     def __init__(self, loadings, scale):
-        self.loadings, self.scale, self.p0 = np.asarray(loadings), np.asarray(scale, dtype=float), len(scale)
+        self.loadings, self.scale, self.p0 = (
+            np.asarray(loadings),
+            np.asarray(scale, dtype=float),
+            len(scale),
+        )
         self.gamma = np.outer(loadings, loadings) + np.diag(1 - self.loadings**2)
         self.t, weight = nodes(-np.inf, np.inf, 400)
         self.weight = weight * norm.pdf(self.t)
@@ -89,5 +97,8 @@ class OneFactor:
         mean = np.where(missing, outputs[: self.p0] + self.scale * l0 * factor, y[: self.p0])
         sd = np.where(missing, self.scale * np.sqrt(1 - l0**2 + l0**2 * spread), 0.0)
         labels = range(self.p0, len(outputs))
-        chance = [posterior @ self.label_probability(j, outputs[j], 1) if np.isnan(y[j]) else y[j] for j in labels]
+        chance = [
+            posterior @ self.label_probability(j, outputs[j], 1) if np.isnan(y[j]) else y[j]
+            for j in labels
+        ]
         return mean, sd, np.array(chance)

@@ -12,12 +12,14 @@ pytest.importorskip("timm", reason="needs the extra vit")
 from cevit_lib.copula import CopulaParameters  # noqa: E402
 from cevit_lib.datasets import ImageFiles, PairedEyes  # noqa: E402
 from cevit_lib.errors import DataError, ProvenanceError, ShapeError  # noqa: E402
-from cevit_lib.studies import ablation, ablation_data, ablation_others, ablation_pretraining  # noqa: E402
-from cevit_lib.studies import ablation_patients as patients  # noqa: E402
-from cevit_lib.studies import ablation_tables as tables  # noqa: E402
-from cevit_lib.studies.ablation_settings import SMOKE, STUDIES, grid  # noqa: E402
-from cevit_lib.studies.masked_autoencoder import MaskedAutoencoder, build_encoder, pretrain_together  # noqa: E402
-from cevit_lib.verify import numbers  # noqa: E402
+from cevit_lib.records.verify import numbers  # noqa: E402
+from studies.ablation import data as ablation_data
+from studies.ablation import fits as ablation
+from studies.ablation import others as ablation_others
+from studies.ablation import patients, tables
+from studies.ablation import pretraining as ablation_pretraining
+from studies.ablation.masked_autoencoder import MaskedAutoencoder, build_encoder, pretrain_together  # noqa: E402
+from studies.ablation.settings import SMOKE, STUDIES, grid  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -30,15 +32,21 @@ def quiet(*_, **__):
 def folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("ablation")
     with tables._one_thread():
-        ablation_pretraining.run("smoke", weights=f"{where}/weights", results=where, device="cpu", report=quiet)
+        ablation_pretraining.run(
+            "smoke", weights=f"{where}/weights", results=where, device="cpu", report=quiet
+        )
     return where
 
 
 @pytest.fixture(scope="module")
 def made(folder):
     with tables._one_thread():
-        return {s: ablation.run_study(s, "smoke", folder=folder, store=f"{folder}/weights", device="cpu", report=quiet)
-                for s in ("ablation", "ablation-references", "ablation-probe", "ablation-tuning")}  # fmt: skip
+        return {
+            s: ablation.run_study(
+                s, "smoke", folder=folder, store=f"{folder}/weights", device="cpu", report=quiet
+            )
+            for s in ("ablation", "ablation-references", "ablation-probe", "ablation-tuning")
+        }
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +60,26 @@ def eyes():
 def test_one_eye_keeps_its_own_image_columns_and_nothing_of_the_other(eyes):
     for j, name in enumerate(("OS", "OD")):
         one = eyes.eye(j)
-        assert one.images.shape == (len(eyes), 1, 3, 32, 32) and torch.equal(one.images[:, 0], eyes.images[:, j])
-        assert torch.equal(one.y, eyes.y[:, [j, 2 + j]]) and one.continuous == 1 and one.domains == (name,)
+        assert one.images.shape == (len(eyes), 1, 3, 32, 32) and torch.equal(
+            one.images[:, 0], eyes.images[:, j]
+        )
+        assert (
+            torch.equal(one.y, eyes.y[:, [j, 2 + j]])
+            and one.continuous == 1
+            and one.domains == (name,)
+        )
         assert all(name in response for response in one.responses)
         assert torch.equal(one.covariates[:, 0], eyes.covariates[:, j]) and one.ids == eyes.ids
 
 
 def test_one_eye_of_files_and_what_has_no_one_eye(eyes, tmp_path):
     files = ImageFiles(((tmp_path / "a", tmp_path / "b"),), size=8, mirrored=(True, False))
-    pair = PairedEyes(files, torch.zeros(1, 4, dtype=torch.float64), ("1",), ("a", "b", "c", "d"), 2)
-    assert pair.eye(1).images.paths == ((tmp_path / "b",),) and pair.eye(1).images.mirrored == (False,)
+    pair = PairedEyes(
+        files, torch.zeros(1, 4, dtype=torch.float64), ("1",), ("a", "b", "c", "d"), 2
+    )
+    assert pair.eye(1).images.paths == ((tmp_path / "b",),) and pair.eye(1).images.mirrored == (
+        False,
+    )
     with pytest.raises(ShapeError, match="counted from 0"):
         eyes.eye(2)
     odd = PairedEyes(None, torch.zeros(1, 3, dtype=torch.float64), ("1",), ("a", "b", "patient"), 2)
@@ -79,28 +97,43 @@ def test_no_image_of_a_test_patient_is_pretrained_on(folder, eyes):
         rows = ablation_data.without_test_patients(owners, eyes, split)
         tested = {eyes.ids[i] for i in split.test}
         assert not tested & set(owners[rows]) and len(rows) == len(images) - 2 * len(tested)
-        told = torch.load(ablation_data.weights_file(folder / "weights", member), weights_only=True)["told"]
-        assert told["images_seen"] == len(rows) and not told["test_images_seen"] and not told["labels_used"]
+        told = torch.load(
+            ablation_data.weights_file(folder / "weights", member), weights_only=True
+        )["told"]
+        assert (
+            told["images_seen"] == len(rows)
+            and not told["test_images_seen"]
+            and not told["labels_used"]
+        )
     strangers = np.array([f"other {name}" for name in owners])
-    with pytest.raises(DataError, match="do not agree"):  # names that match nobody would leave nobody out
+    with pytest.raises(
+        DataError, match="do not agree"
+    ):  # names that match nobody would leave nobody out
         ablation_data.without_test_patients(strangers, eyes, split)
 
 
 def test_a_member_learns_from_its_own_images_alone():
     """Other images for the second member change the second member, and not one bit of the first."""
-    images = (torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 255).to(torch.uint8)
+    images = (torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 255).to(
+        torch.uint8
+    )
     changed = images.clone()
     changed[6:] = 255 - changed[6:]
     rows = [np.arange(6), np.arange(6, 12)]
     settings = {"batch": 4, "decoder": {"width": 16, "depth": 1}}
-    one, other = (pretrain_together(SMOKE["encoder"], own, rows, 3, [1, 2], **settings)[0] for own in (images, changed))
-    same = [all(torch.equal(a[name], b[name]) for name in a) for a, b in zip(one, other, strict=True)]
+    one, other = (
+        pretrain_together(SMOKE["encoder"], own, rows, 3, [1, 2], **settings)[0]
+        for own in (images, changed)
+    )
+    same = [
+        all(torch.equal(a[name], b[name]) for name in a) for a, b in zip(one, other, strict=True)
+    ]
     assert same == [True, False]
 
 
 def test_the_batched_loss_is_that_of_the_network_alone():
     """The first step's loss of a member equals the plain forward pass on the same draw."""
-    from cevit_lib.studies.masked_autoencoder import _stacked
+    from studies.ablation.masked_autoencoder import _stacked
 
     program, parameters = _stacked(SMOKE["encoder"], {"width": 16, "depth": 1}, [3, 4], CPU, False)
     generator = torch.Generator().manual_seed(5)
@@ -109,14 +142,18 @@ def test_the_batched_loss_is_that_of_the_network_alone():
     together = program(parameters, seen, order)
     for k, seed in enumerate((3, 4)):
         torch.manual_seed(seed)
-        alone = MaskedAutoencoder(build_encoder(SMOKE["encoder"]), width=16, depth=1)(seen[k], order[k])
+        alone = MaskedAutoencoder(build_encoder(SMOKE["encoder"]), width=16, depth=1)(
+            seen[k], order[k]
+        )
         torch.testing.assert_close(together[k], alone, rtol=1e-5, atol=1e-6)
 
 
 def test_pretraining_ends_in_time_and_decayed():
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     settings = {"batch": 2, "decoder": {"width": 16, "depth": 1}, "most_seconds": 1e-6}
-    _, traces = pretrain_together(SMOKE["encoder"], images, [np.arange(4)], 100_000, [1], **settings)
+    _, traces = pretrain_together(
+        SMOKE["encoder"], images, [np.arange(4)], 100_000, [1], **settings
+    )
     assert traces[0][-1]["step"] == 1 and math.isfinite(traces[0][-1]["loss"])
 
 
@@ -126,7 +163,9 @@ def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
     left_out = np.concatenate([part.test for part in parts])
     assert sorted(left_out) == sorted(split.train)  # everybody once
     for part in parts:
-        assert not set(part.train) & set(part.test) and not (set(part.train) | set(part.test)) & set(split.test)
+        assert not set(part.train) & set(part.test) and not (
+            set(part.train) | set(part.test)
+        ) & set(split.test)
 
 
 def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, monkeypatch):
@@ -136,7 +175,9 @@ def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, monkeypatch):
         def copy(self):
             return self
 
-    monkeypatch.setattr(ablation, "_outputs", lambda ensemble, members, rows, c: [eyes.y[own] for own in rows])
+    monkeypatch.setattr(
+        ablation, "_outputs", lambda ensemble, members, rows, c: [eyes.y[own] for own in rows]
+    )
     monkeypatch.setattr(ablation, "_train", lambda *a, **k: [])
     splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
     fits = [(SMOKE | {"fold": fold}, 7) for fold in (1, 2)]
@@ -148,10 +189,12 @@ def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, monkeypatch):
 def test_every_fold_has_as_many_training_patients_as_networks_side_by_side_need(eyes):
     train, inner = ablation.smallest(SMOKE, len(eyes))
     splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
-    assert min(len(split.train) for split in splits) == train == 23 and {len(s.test) for s in splits} == {23, 24}
+    assert min(len(split.train) for split in splits) == train == 23 and {
+        len(s.test) for s in splits
+    } == {23, 24}
     parts = [part for split in splits for part in ablation._inner(eyes, split, SMOKE, 0)]
     assert min(len(part.train) for part in parts) == inner
-    from cevit_lib.studies.ablation_settings import PAPER
+    from studies.ablation.settings import PAPER
 
     assert ablation.smallest(PAPER, 112) == (89, 59)
 
@@ -170,12 +213,18 @@ def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made
         weights = record["parameters"]["weights"]
         assert weights["kind"] == "mae-fold" and not weights["test_images_seen"] and weights["hash"]
         split = ablation_data.partition(eyes, record["configuration"])
-        assert record["predictions"]["patient"] == [eyes.ids[i] for i in split.test]  # none is cut off
+        assert record["predictions"]["patient"] == [
+            eyes.ids[i] for i in split.test
+        ]  # none is cut off
         assert len(record["predictions"]["fmcem"]) == len(split.test)
-    hashes = {r["configuration"]["fold"]: r["parameters"]["weights"]["hash"] for r in made["ablation"]}
+    hashes = {
+        r["configuration"]["fold"]: r["parameters"]["weights"]["hash"] for r in made["ablation"]
+    }
     assert len(set(hashes.values())) == 2
     shown = [r for r in made["ablation"] if r["columns"]]
-    assert [(r["seeds"], r["configuration"]["fold"], r["configuration"]["adapters"]) for r in shown] == [([0], 1, True)]
+    assert [
+        (r["seeds"], r["configuration"]["fold"], r["configuration"]["adapters"]) for r in shown
+    ] == [([0], 1, True)]
 
 
 def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made, folder, eyes):
@@ -197,7 +246,9 @@ def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made,
     outputs = "metrics.cross-fits.empirical loss"  # of what the estimate is made from
     assert alone[outputs] == pytest.approx(together[outputs], rel=1e-5)
     for keys, rtol, atol in ((rest, 5e-3, 1e-3), (edge, 0, 0.05)):
-        np.testing.assert_allclose([alone[k] for k in keys], [together[k] for k in keys], rtol=rtol, atol=atol)
+        np.testing.assert_allclose(
+            [alone[k] for k in keys], [together[k] for k in keys], rtol=rtol, atol=atol
+        )
 
 
 def test_what_has_a_record_is_not_fitted_again(made, folder, monkeypatch):
@@ -214,7 +265,7 @@ def test_the_grid_is_ten_seeds_of_five_folds_on_one_partition():
     assert len({c["partition"] for c, _ in transductive}) == 10
     assert {c["weights"] for c, _ in transductive} == {"mae-all"}
     assert not {s for _, s in grid("ablation-tuning")} & {s for _, s in wanted}
-    from cevit_lib.recipes import RECIPES
+    from cevit_lib.records.recipes import RECIPES
 
     assert {*STUDIES, "ablation-pretraining"} <= set(RECIPES)
 
@@ -232,8 +283,14 @@ def test_predecessors_train_and_cecnn_knows_no_dependence_across_eyes(eyes):
     configuration, seed = grid("ablation-predecessors", "smoke")[0]
     short = configuration | {"warm_up": configuration["warm_up"] | {"epochs": 1}}
     with tables._one_thread():
-        record = ablation_others.fit_predecessors("ablation-predecessors", (short, seed), "smoke", CPU, None)
-    stages = {f"{kind} {stage}" for kind in ("CeCNN", "OUCopulaCNN") for stage in ("warm-up", "empirical", "copula")}
+        record = ablation_others.fit_predecessors(
+            "ablation-predecessors", (short, seed), "smoke", CPU, None
+        )
+    stages = {
+        f"{kind} {stage}"
+        for kind in ("CeCNN", "OUCopulaCNN")
+        for stage in ("warm-up", "empirical", "copula")
+    }
     assert set(record["metrics"]) == stages
     gamma = np.array(record["parameters"]["CeCNN copula"]["correlation"])
     assert gamma[0, 1] == gamma[0, 3] == gamma[2, 3] == 0 and gamma[0, 2] != 0
@@ -246,8 +303,10 @@ def test_the_constant_reference_is_the_training_mean_and_pixels_beat_it_where_th
     error = float((eyes.y[split.test, 0] - mean).abs().mean())
     assert record["metrics"]["constant"]["MAE y1"] == pytest.approx(error, rel=1e-5)
     assert record["metrics"]["constant"]["AUC y3"] == pytest.approx(0.5)
-    values = [[r["metrics"][name]["MAE y1"] for r in made["ablation-references"]] for name in
-              ("PCA of pixels", "constant")]  # fmt: skip
+    values = [
+        [r["metrics"][name]["MAE y1"] for r in made["ablation-references"]]
+        for name in ("PCA of pixels", "constant")
+    ]
     assert np.mean(values[0]) < 0.9 * np.mean(values[1])  # the drawn stripes show the thickness
 
 
@@ -257,10 +316,20 @@ def test_the_constant_reference_is_the_training_mean_and_pixels_beat_it_where_th
 def noise(differences, seeds=10, folds=5):
     """A frame of two arms whose differences are given, (seeds, folds)."""
     rows = [
-        {"seed": s, "partition": 0, "fold": f + 1, "folds": folds, "weights": "none", "arm": arm, "metric": "MAE",
-         "value": 10.0 + (differences[s, f] if arm == "a" else 0.0)}
-        for s in range(seeds) for f in range(folds) for arm in ("a", "b")
-    ]  # fmt: skip
+        {
+            "seed": s,
+            "partition": 0,
+            "fold": f + 1,
+            "folds": folds,
+            "weights": "none",
+            "arm": arm,
+            "metric": "MAE",
+            "value": 10.0 + (differences[s, f] if arm == "a" else 0.0),
+        }
+        for s in range(seeds)
+        for f in range(folds)
+        for arm in ("a", "b")
+    ]
     return pd.DataFrame(rows)
 
 
@@ -270,9 +339,13 @@ def test_the_corrected_interval_is_the_formula_by_hand():
     d = np.random.default_rng(0).normal(0.2, 1.0, (10, 5))
     row = tables.compare(noise(d), "a", "b", "MAE")
     half = t.ppf(0.975, 49) * d.std(ddof=1) * math.sqrt(1 / 50 + 0.2 / 0.8)
-    assert row["low"] == pytest.approx(d.mean() - half) and row["high"] == pytest.approx(d.mean() + half)
+    assert row["low"] == pytest.approx(d.mean() - half) and row["high"] == pytest.approx(
+        d.mean() + half
+    )
     assert row["d_z"] == pytest.approx(d.mean() / d.std(ddof=1))
-    assert (row["low"] <= 0 <= row["high"]) == (row["p_corrected"] > 0.05)  # test and interval agree
+    assert (row["low"] <= 0 <= row["high"]) == (
+        row["p_corrected"] > 0.05
+    )  # test and interval agree
 
 
 def test_seeds_of_one_partition_do_not_make_the_study_large():
@@ -293,9 +366,13 @@ def test_power_is_the_share_of_simulated_studies_that_find_the_effect():
     found = (np.abs(statistic) > t.ppf(0.975, folds - 1)).mean()
     expected = tables.power(d, folds, share)
     assert abs(found - expected) < 4 * math.sqrt(expected * (1 - expected) / n)
-    assert tables.power(tables.smallest_detectable(folds, share), folds, share) == pytest.approx(0.8, abs=1e-6)
+    assert tables.power(tables.smallest_detectable(folds, share), folds, share) == pytest.approx(
+        0.8, abs=1e-6
+    )
     assert tables.power(1e-9, folds, share) == pytest.approx(0.05, abs=1e-6)
-    assert tables.smallest_detectable(1000, share) > 1.3  # no number of seeds takes it below 2.8 standard errors of 1/2
+    assert (
+        tables.smallest_detectable(1000, share) > 1.3
+    )  # no number of seeds takes it below 2.8 standard errors of 1/2
 
 
 def test_words_follow_the_direction_of_the_metric():
@@ -314,13 +391,19 @@ def test_table_two_has_the_papers_rows_and_names_what_is_not_run(made):
     assert table.loc[("CeViT vs. ViT", "printed"), "MAE_L"] == "-1.91 (<0.001)"
     without = tables.table_two(frame[~frame["arm"].str.contains("adapters")])
     assert set(without.loc[("ViT-A vs. ViT", "no copula")]) == {"not run yet"}
-    assert [row for name, row in table.index if name == "CeViT vs. ViT"] == ["printed", "fmcem", "cross-fitted"]
+    assert [row for name, row in table.index if name == "CeViT vs. ViT"] == [
+        "printed",
+        "fmcem",
+        "cross-fitted",
+    ]
 
 
 def test_a_reference_without_chance_stands_beside_every_seed(made):
     frame = tables.metrics_frame(made["ablation"] + made["ablation-references"])
     pairs = tables.paired(frame, "cross-fitted", "PCA of pixels", "MAE")
-    assert len(pairs) == 4 and set(pairs["partition"]) == {0}  # two seeds, two folds; other partitions stay out
+    assert len(pairs) == 4 and set(pairs["partition"]) == {
+        0
+    }  # two seeds, two folds; other partitions stay out
 
 
 def test_incomplete_grids_are_named(tmp_path):
@@ -328,7 +411,10 @@ def test_incomplete_grids_are_named(tmp_path):
         tables.all_parts(["ablation"], "stored", tmp_path)
     stored = tables.all_parts(["ablation-references", "ablation-probe"], "stored")
     assert stored["ablation-references"].complete
-    assert tables.all_parts(["ablation-probe"], "stored", tmp_path)["ablation-probe"].note == "0 of 10 folds"
+    assert (
+        tables.all_parts(["ablation-probe"], "stored", tmp_path)["ablation-probe"].note
+        == "0 of 10 folds"
+    )
 
 
 def test_worst_cases_are_the_largest_errors_and_failures_add_up(made):
@@ -341,13 +427,15 @@ def test_worst_cases_are_the_largest_errors_and_failures_add_up(made):
     groups = patients.failures(predictions)
     thirds = groups.iloc[:3]
     assert thirds["eyes"].sum() == 2 * len(predictions)
-    assert np.average(thirds["MAE (um)"], weights=thirds["eyes"]) == pytest.approx(pd.concat([error, other]).mean())
+    assert np.average(thirds["MAE (um)"], weights=thirds["eyes"]) == pytest.approx(
+        pd.concat([error, other]).mean()
+    )
 
 
 def test_pictures_draw_what_they_are_given(made):
     import matplotlib.pyplot as plt
 
-    from cevit_lib.figures import ablation as figures
+    from studies.ablation import figures
 
     frame = tables.metrics_frame(made["ablation"] + made["ablation-references"])
     figure = figures.plot_metrics(frame, ["MAE_L", "AUC_L"], note="37 of 50 folds", smoke=True)
@@ -355,7 +443,10 @@ def test_pictures_draw_what_they_are_given(made):
     assert figures.named(tables.means(frame)).index.tolist()[:2] == ["training mean", "age, camera"]
     assert "ViT-A" in figures.named(tables.means(frame)).index
     mean, _ = tables.gamma_matrices(made["ablation"])["fmcem"]
-    texts = [text.get_text() for text in figures.plot_gamma(tables.gamma_matrices(made["ablation"])).axes[0].texts]
+    texts = [
+        text.get_text()
+        for text in figures.plot_gamma(tables.gamma_matrices(made["ablation"])).axes[0].texts
+    ]
     assert texts[0].startswith(f"{mean[0, 1]:.2f}")
     rows = tables.comparisons(frame, tables.CONTROLS)
     assert len(rows) == 2 * len(tables.CONTROLS)
@@ -377,41 +468,76 @@ def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     """They are typed, since a picture's text cannot be computed; new records that say otherwise must change them."""
     from cevit_lib.records import load_records
 
-    beside = [r for study in ("predecessors", "references", "probe") for r in load_records(f"ablation-{study}")]
+    beside = [
+        r
+        for study in ("predecessors", "references", "probe")
+        for r in load_records(f"ablation-{study}")
+    ]
     frame = tables.metrics_frame(stored + beside)
     level = frame[frame["partition"] == 0].pivot_table("value", "arm", "metric")
     best = level["MAE"].drop("frozen encoder, transductive").nsmallest(2)
     assert best.index.tolist() == ["PCA of pixels", "frozen encoder"]
-    networks = [arm for arm in level.index if arm.split(",")[0] in ("warm-up", *grid()[0][0]["arms"])]
+    networks = [
+        arm for arm in level.index if arm.split(",")[0] in ("warm-up", *grid()[0][0]["arms"])
+    ]
     plain, rest = ["CeCNN copula", "OUCopulaCNN copula"], ["PCA of pixels"]
     assert level.loc[rest, "MAE"].max() < level.loc[networks, "MAE"].min()
-    assert level.loc[networks, "MAE"].max() < level.loc[plain, "MAE"].min() < level.loc["constant", "MAE"]
+    assert (
+        level.loc[networks, "MAE"].max()
+        < level.loc[plain, "MAE"].min()
+        < level.loc["constant", "MAE"]
+    )
     assert level.loc[rest, "AUC"].min() > level.loc[networks, "AUC"].max()
     assert level.loc[networks, "AUC"].min() > level.loc[plain, "AUC"].max()
-    gains = [tables.compare(frame, f"{a}{x}", f"independence{x}", "MAE") for a in ("fmcem", "cross-fitted")
-             for x in ("", ", adapters")]  # fmt: skip
+    gains = [
+        tables.compare(frame, f"{a}{x}", f"independence{x}", "MAE")
+        for a in ("fmcem", "cross-fitted")
+        for x in ("", ", adapters")
+    ]
     assert all(row["high"] < 0 and -0.305 < row["difference"] < -0.215 for row in gains)
-    longer = [tables.compare(frame, f"empirical{x}", f"warm-up{x}", "MAE") for x in ("", ", adapters")]
-    assert [row["low"] > 0 for row in longer] == [False, True] and all(0.165 < r["difference"] < 0.185 for r in longer)
-    adapters = tables.comparisons(frame, [(f"{a}, adapters", a, "") for a in ("empirical", "cross-fitted")])
+    longer = [
+        tables.compare(frame, f"empirical{x}", f"warm-up{x}", "MAE") for x in ("", ", adapters")
+    ]
+    assert [row["low"] > 0 for row in longer] == [False, True] and all(
+        0.165 < r["difference"] < 0.185 for r in longer
+    )
+    adapters = tables.comparisons(
+        frame, [(f"{a}, adapters", a, "") for a in ("empirical", "cross-fitted")]
+    )
     assert (adapters["low"] < 0).all() and (adapters["high"] > 0).all()
-    arms = [*tables.CONTROLS, *((f"{a}, adapters", f"{b}, adapters", "") for a, b, _ in tables.CONTROLS)]
+    arms = [
+        *tables.CONTROLS,
+        *((f"{a}, adapters", f"{b}, adapters", "") for a, b, _ in tables.CONTROLS),
+    ]
     areas = tables.comparisons(frame, arms, ["AUC"])
     assert (areas["low"] < 0).all() and (areas["high"] > 0).all()
     estimated = tables.gamma_matrices(stored)
     off = ~np.eye(4, dtype=bool)
     assert (estimated["fmcem"][0][off] > 0).all() and 0.4 < estimated["fmcem"][1].max() < 0.45
     crossed, spread = estimated["cross-fitted"]
-    assert crossed[0, 1] > 0 and crossed[2, 3] > 0 and (crossed[:2, 2:] < 0).all() and spread.max() < 0.12
+    assert (
+        crossed[0, 1] > 0
+        and crossed[2, 3] > 0
+        and (crossed[:2, 2:] < 0).all()
+        and spread.max() < 0.12
+    )
     taught, new = patients.separation(patients.shown_plane(stored))
     assert 0.5 < new < taught - 0.1
     adapted = [r for r in stored if r["configuration"]["adapters"]]
     predictions = patients.predictions_frame(adapted, "cross-fitted")
-    seen, said = (predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said"))
+    seen, said = (
+        predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said")
+    )
     assert np.polyfit(seen.ravel(), said.ravel(), 1)[0] == pytest.approx(0.5, abs=0.05)
     assert np.corrcoef((said - seen).T)[0, 1] > 0.5
     effect = abs(tables.compare(frame, "cross-fitted", "independence", "MAE")["d_z"])
-    assert 1.4 < tables.smallest_detectable(50, 0.2) < effect < tables.smallest_detectable(5, 0.2) < 2.6
+    assert (
+        1.4
+        < tables.smallest_detectable(50, 0.2)
+        < effect
+        < tables.smallest_detectable(5, 0.2)
+        < 2.6
+    )
 
 
 def test_outputs_read_with_their_own_parameters_have_the_stored_likelihood(stored):
@@ -419,15 +545,25 @@ def test_outputs_read_with_their_own_parameters_have_the_stored_likelihood(store
     found = patients.readings(some).set_index(["network", "Gamma", "sigma"])["log-likelihood"]
     for name, arm in (("CeViT, fMCEM", "fmcem"), ("CeViT, cross-fitted", "cross-fitted")):
         expected = [r["metrics"][arm]["log-likelihood"] for r in some]
-        np.testing.assert_allclose(found[name, arm, arm], expected, rtol=1e-4)  # records round outputs
-    one, other = (found["ViT", gamma, "cross-fitted"].to_numpy() for gamma in ("independence", "cross-fitted"))
+        np.testing.assert_allclose(
+            found[name, arm, arm], expected, rtol=1e-4
+        )  # records round outputs
+    one, other = (
+        found["ViT", gamma, "cross-fitted"].to_numpy() for gamma in ("independence", "cross-fitted")
+    )
     assert (one < other).any()
 
 
 def test_wrong_fields_counts_eyes_and_patients():
     sure = np.log(19)
-    table = pd.DataFrame({"seen field_OS": [1.0, 0.0, 1.0], "seen field_OD": [1.0, 0.0, 0.0],
-                          "said field_OS": [-sure, 1.0, -0.5], "said field_OD": [-0.1, -2.0, -1.0]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "seen field_OS": [1.0, 0.0, 1.0],
+            "seen field_OD": [1.0, 0.0, 0.0],
+            "said field_OS": [-sure, 1.0, -0.5],
+            "said field_OD": [-0.1, -2.0, -1.0],
+        }
+    )
     found = patients.wrong_fields(table)
     assert (found["eyes"], found["wrong"], found["surely"], found["both"]) == (6, 4, 1, 1)
     assert found["where eyes differ"] == 0.5 and found["where eyes agree"] == 0.75
@@ -436,8 +572,10 @@ def test_wrong_fields_counts_eyes_and_patients():
 def test_tuning_looks_for_the_lowest_point_of_the_mean_curve():
     """Not for the mean of the curves' lowest points, which is lower and at no common epoch."""
     configuration = {"warm_up": {"learning_rate": 1e-3, "epochs": 3}}
-    made = [{"configuration": configuration, "trace": {"cross-fit 1": {"validation_loss": curve}}}
-            for curve in ([1.0, 2.0, 4.0], [4.0, 2.0, 1.0])]  # fmt: skip
+    made = [
+        {"configuration": configuration, "trace": {"cross-fit 1": {"validation_loss": curve}}}
+        for curve in ([1.0, 2.0, 4.0], [4.0, 2.0, 1.0])
+    ]
     row = tables.tuning_frame(made).iloc[0]
     assert (row["best epoch"], row["at epoch"], row["last epoch"]) == (2.0, 2, 2.5)
 
@@ -446,8 +584,11 @@ def test_spread_over_seeds_is_that_within_a_fold():
     def fit(seed, fold, value):
         matrix = np.eye(4)
         matrix[0, 1] = matrix[1, 0] = value
-        return {"seeds": [seed], "configuration": {"fold": fold, "adapters": False},
-                "parameters": {"fmcem": {"correlation": matrix.tolist()}}}  # fmt: skip
+        return {
+            "seeds": [seed],
+            "configuration": {"fold": fold, "adapters": False},
+            "parameters": {"fmcem": {"correlation": matrix.tolist()}},
+        }
 
     rows = tables.gamma_spread([fit(0, 1, 0.1), fit(1, 1, 0.3), fit(0, 2, 0.5), fit(1, 2, 0.7)])
     row = rows.loc[("fmcem", "rho12")]
@@ -457,22 +598,34 @@ def test_spread_over_seeds_is_that_within_a_fold():
 
 def test_one_kind_of_encoder_can_be_made_alone(tmp_path):
     said = []
-    records = ablation_pretraining.run("smoke", weights=tmp_path / "w", results=tmp_path / "r", device="cpu",
-                                       only="mae-all", report=said.append)  # fmt: skip
+    records = ablation_pretraining.run(
+        "smoke",
+        weights=tmp_path / "w",
+        results=tmp_path / "r",
+        device="cpu",
+        only="mae-all",
+        report=said.append,
+    )
     assert [r["configuration"]["weights"] for r in records] == ["mae-all"] and "1 of 1" in said[0]
     assert len(list((tmp_path / "w").rglob("*.pth"))) == 1
 
 
 def test_smallest_eigenvalues_are_those_of_a_matrix_whose_are_known():
     flat = {"correlation": (0.5 * np.eye(4) + 0.5).tolist()}
-    found = tables.smallest_eigenvalues([{"parameters": {"fmcem": flat, "weights": {"kind": "none"}}}])
+    found = tables.smallest_eigenvalues(
+        [{"parameters": {"fmcem": flat, "weights": {"kind": "none"}}}]
+    )
     assert found.columns.tolist() == ["fmcem"] and found["fmcem"][0] == pytest.approx(0.5)
 
 
 def test_characteristics_count_patients_and_reduced_fields():
-    parts = {1: [[80.0, 70.0, 1, 0], [90.0, 74.0, 1, 1], [100.0, 78.0, 0, 0]],
-             2: [[60.0, 50.0, 0, 1], [62.0, 54.0, 1, 1]]}  # fmt: skip
-    records = [{"configuration": {"fold": fold}, "predictions": {"y": y}} for fold, y in parts.items()]
+    parts = {
+        1: [[80.0, 70.0, 1, 0], [90.0, 74.0, 1, 1], [100.0, 78.0, 0, 0]],
+        2: [[60.0, 50.0, 0, 1], [62.0, 54.0, 1, 1]],
+    }
+    records = [
+        {"configuration": {"fold": fold}, "predictions": {"y": y}} for fold, y in parts.items()
+    ]
     table = patients.characteristics(records)
     assert table.loc[1].tolist() == ["3", "90.0 (10.0)", "74.0 (4.0)", "2", "1", "1"]
     assert table.loc[2].tolist() == ["2", "61.0 (1.4)", "52.0 (2.8)", "1", "2", "1"]
@@ -481,6 +634,10 @@ def test_characteristics_count_patients_and_reduced_fields():
 def test_separation_is_measured_along_the_training_means_alone():
     """Training classes stand left and right; the test eyes stand the other way round, far up, where no mean looks."""
     points = [(-1, 0), (-2, 0), (1, 0), (2, 0), (-3, 50), (3, 50)]
-    columns = {"CeViT-A: first": [x for x, _ in points], "CeViT-A: second": [y for _, y in points],
-               "test": [False] * 4 + [True] * 2, "binary": [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]}  # fmt: skip
+    columns = {
+        "CeViT-A: first": [x for x, _ in points],
+        "CeViT-A: second": [y for _, y in points],
+        "test": [False] * 4 + [True] * 2,
+        "binary": [0.0, 0.0, 1.0, 1.0, 1.0, 0.0],
+    }
     assert patients.separation({"columns": columns}) == (1.0, 0.0)

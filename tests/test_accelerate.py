@@ -10,7 +10,7 @@ import pytest
 import torch
 from two_processes import FIT, warm_up
 
-from cevit_lib import cli
+from cevit_lib.clinic import cli
 from cevit_lib.errors import ParameterError
 
 
@@ -21,19 +21,31 @@ def together(tmp_path_factory, root):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    here = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2",
-                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
+    here = os.environ | {
+        "PYTHONPATH": str(root),
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     running = [
-        subprocess.Popen([sys.executable, root / "tests" / "two_processes.py", folder], cwd=root, text=True,
-                         env=here | {"RANK": str(k), "LOCAL_RANK": str(k)}, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, root / "tests" / "two_processes.py", folder],
+            cwd=root,
+            text=True,
+            env=here | {"RANK": str(k), "LOCAL_RANK": str(k)},
+            stderr=subprocess.PIPE,
+        )
         for k in range(2)
-    ]  # fmt: skip
+    ]
     try:
         told = [process.communicate(timeout=600)[1] for process in running]
     finally:
         for process in running:
             process.kill()
-    assert [process.returncode for process in running] == [0, 0], "\n".join(text[-1500:] for text in told)
+    assert [process.returncode for process in running] == [0, 0], "\n".join(
+        text[-1500:] for text in told
+    )
     return folder, [json.loads((folder / f"found-{k}.json").read_text()) for k in range(2)]
 
 
@@ -49,7 +61,9 @@ def test_two_processes_train_as_one_does(together):
     _, found = together
     fit, outputs = warm_up()
     for one in found:
-        torch.testing.assert_close(torch.tensor(one["outputs"], dtype=torch.float64), outputs, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            torch.tensor(one["outputs"], dtype=torch.float64), outputs, rtol=1e-4, atol=1e-4
+        )
         for ours, theirs in zip(fit.trace, one["trace"], strict=True):
             for key in ("loss", "validation_loss", "gradient_norm", "learning_rate"):
                 assert theirs[key] == pytest.approx(ours[key], rel=1e-4), key
@@ -62,11 +76,18 @@ def test_the_first_process_writes_the_record_of_a_fit_with_lora(together, tmp_pa
     assert not (folder / "results-1").exists()
     (path,) = (folder / "results-0").glob("fit-synthetic/*.json")
     assert cli.main([*FIT, "--results", str(tmp_path)]) == 0
-    two, one = json.loads(path.read_text()), json.loads((tmp_path / "fit-synthetic" / path.name).read_text())
+    two, one = (
+        json.loads(path.read_text()),
+        json.loads((tmp_path / "fit-synthetic" / path.name).read_text()),
+    )
     assert two["trace"][-1]["loss"] == pytest.approx(one["trace"][-1]["loss"], rel=1e-3)
     for name in ("warm-up", "empirical, same epochs", "copula"):
-        torch.testing.assert_close(torch.tensor(two["predictions"][name]), torch.tensor(one["predictions"][name]),
-                                   rtol=1e-3, atol=1e-3)  # fmt: skip
+        torch.testing.assert_close(
+            torch.tensor(two["predictions"][name]),
+            torch.tensor(one["predictions"][name]),
+            rtol=1e-3,
+            atol=1e-3,
+        )
 
 
 def test_a_state_of_two_processes_is_no_state_of_one(together):

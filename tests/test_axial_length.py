@@ -6,20 +6,29 @@ import torch
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.errors import DataError, ParameterError, ShapeError
-from cevit_lib.figures import eyes as figures
 from cevit_lib.records import load_records
-from cevit_lib.studies import axial_length as study
-from cevit_lib.studies.axial_length_data import design_of, load_table, simulated_table, source_for
-from cevit_lib.studies.axial_length_folds import LEVELS, corrected_comparison, predict_patients
-from cevit_lib.studies.axial_length_model import Regression, draw_responses, fit_regression, information_errors
+from studies.axial_length import fits as study
+from studies.axial_length.data import design_of, load_table, simulated_table, source_for
+from studies.axial_length.folds import LEVELS, corrected_comparison, predict_patients
+from studies.axial_length.model import (
+    Regression,
+    draw_responses,
+    fit_regression,
+    information_errors,
+)
+from studies.data import figures
 
-CORRELATION = np.array([[1, 0.8, 0.4, 0.3], [0.8, 1, 0.3, 0.4], [0.4, 0.3, 1, 0.6], [0.3, 0.4, 0.6, 1]])
+CORRELATION = np.array(
+    [[1, 0.8, 0.4, 0.3], [0.8, 1, 0.3, 0.4], [0.4, 0.3, 1, 0.6], [0.3, 0.4, 0.6, 1]]
+)
 
 
 def regression(dependence="both eyes", correlation=CORRELATION):
     """A model with known parameters: two lengths (mm) and two labels."""
     coefficients = np.array([[24.0, 24.1, -0.5, -0.3], [-0.3, -0.2, 0.4, 0.5]])
-    parameters = CopulaParameters(torch.tensor(correlation), torch.tensor([1.2, 0.9], dtype=torch.float64))
+    parameters = CopulaParameters(
+        torch.tensor(correlation), torch.tensor([1.2, 0.9], dtype=torch.float64)
+    )
     return Regression(coefficients, parameters, np.nan, True, dependence)
 
 
@@ -36,7 +45,10 @@ def test_with_lengths_alone_the_maximum_is_least_squares_and_the_residuals_corre
     """The same covariates in every margin: Zellner's regressions gain nothing in the means, and all is closed form."""
     rng = np.random.default_rng(0)
     design = np.column_stack([np.ones(90), rng.normal(size=(90, 2))])
-    y = design @ rng.normal(size=(3, 4)) + 3 * rng.normal(size=(90, 4)) @ np.linalg.cholesky(CORRELATION).T
+    y = (
+        design @ rng.normal(size=(3, 4))
+        + 3 * rng.normal(size=(90, 4)) @ np.linalg.cholesky(CORRELATION).T
+    )
     model = fit_regression(design, y, 4)
     expected = np.linalg.lstsq(design, y, rcond=None)[0]
     residual = y - design @ expected
@@ -67,7 +79,9 @@ def test_eyes_apart_is_the_sum_of_two_models_of_one_eye():
     design, y = drawn(150, 2)
     together = fit_regression(design, y, 2, "eyes apart")
     alone = [fit_regression(design, y[:, [k, k + 2]], 1) for k in (0, 1)]
-    assert together.log_likelihood == pytest.approx(sum(one.log_likelihood for one in alone), abs=1e-4)
+    assert together.log_likelihood == pytest.approx(
+        sum(one.log_likelihood for one in alone), abs=1e-4
+    )
     gamma = together.parameters.correlation.numpy()
     assert gamma[0, 2] == pytest.approx(float(alone[0].parameters.correlation[0, 1]), abs=1e-3)
     assert np.abs(gamma[[0, 0, 1, 2], [1, 3, 2, 3]]).max() < 1e-12
@@ -86,7 +100,9 @@ def test_a_missing_right_eye_gives_andersons_estimate():
     variance = y[seen, 1].var() + slope**2 * (y[:, 0].var() - y[seen, 0].var())
     model = fit_regression(np.ones((120, 1)), y, 2)
     assert model.coefficients[0] == pytest.approx([y[:, 0].mean(), mean], abs=1e-4)
-    assert model.parameters.scale.numpy() == pytest.approx([y[:, 0].std(), np.sqrt(variance)], rel=1e-4)
+    assert model.parameters.scale.numpy() == pytest.approx(
+        [y[:, 0].std(), np.sqrt(variance)], rel=1e-4
+    )
     rho = slope * y[:, 0].std() / np.sqrt(variance)
     assert float(model.parameters.correlation[0, 1]) == pytest.approx(rho, abs=1e-4)
     # the wrong answers are far away
@@ -128,13 +144,22 @@ def test_the_right_model_covers_what_it_says_and_independence_does_not():
     design, y = drawn(n, 6)
     found = predict_patients(model, design, y, 99, np.random.default_rng(7))
     for name, nominal in (("region", 0.9), ("difference", 0.95), ("fellow", 0.95)):
-        assert found[name].mean() == pytest.approx(nominal, abs=4 * np.sqrt(nominal * (1 - nominal) / n) + 0.005), name
+        assert found[name].mean() == pytest.approx(
+            nominal, abs=4 * np.sqrt(nominal * (1 - nominal) / n) + 0.005
+        ), name
     counts = np.histogram(found["level"], 10, (0, 1))[0]
-    assert np.abs(counts / n - 0.1).max() < 4 * np.sqrt(0.09 / n) + 0.01  # 99 draws make steps of .01
+    assert (
+        np.abs(counts / n - 0.1).max() < 4 * np.sqrt(0.09 / n) + 0.01
+    )  # 99 draws make steps of .01
     whole = found["fellow_log_likelihood"].mean()
-    apart = predict_patients(regression(correlation=np.eye(4)), design, y, 99, np.random.default_rng(7))
+    apart = predict_patients(
+        regression(correlation=np.eye(4)), design, y, 99, np.random.default_rng(7)
+    )
     assert whole > apart["fellow_log_likelihood"].mean() + 0.3
-    assert apart["difference"].mean() > 0.99 and apart["region_area"][0] > 1.6 * found["region_area"][0]
+    assert (
+        apart["difference"].mean() > 0.99
+        and apart["region_area"][0] > 1.6 * found["region_area"][0]
+    )
     assert found["region_area"][0] == pytest.approx(apart["region_area"][0] * np.sqrt(1 - 0.8**2))
     assert (found["fellow_width"] < apart["fellow_width"] * np.sqrt(1 - 0.8**2) + 1e-9).all()
     # 1.5 is the variance of the difference under independence, over what it is
@@ -147,7 +172,9 @@ def test_the_corrected_interval_belongs_to_the_corrected_test():
     for shift in (0.0, 0.3, 0.6, 1.2):
         a = rng.normal(size=50) * 0.5 + shift
         found = corrected_comparison(a, np.zeros(50), 0.2)
-        assert (found["low_corrected"] > 0 or found["high_corrected"] < 0) == (found["p_corrected"] < 0.05)
+        assert (found["low_corrected"] > 0 or found["high_corrected"] < 0) == (
+            found["p_corrected"] < 0.05
+        )
         # 1 / 50 + 1 / 4 in place of 1 / 50
         wider = (found["high_corrected"] - found["low_corrected"]) / (found["high"] - found["low"])
         assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
@@ -156,7 +183,9 @@ def test_the_corrected_interval_belongs_to_the_corrected_test():
 def test_deletion_by_the_left_eye_looks_at_nothing_else():
     y = drawn(2000, 9)[1]
     left = study.delete(y, "by the left eye", np.random.default_rng(10))
-    assert np.isfinite(left[:, [0, 2]]).all() and (np.isnan(left[:, 1]) == np.isnan(left[:, 3])).all()
+    assert (
+        np.isfinite(left[:, [0, 2]]).all() and (np.isnan(left[:, 1]) == np.isnan(left[:, 3])).all()
+    )
     longer = y[:, 0] > np.median(y[:, 0])
     shares = [np.isfinite(left[longer, 1]).mean(), np.isfinite(left[~longer, 1]).mean()]
     assert shares == pytest.approx([0.9, 0.2], abs=4 * np.sqrt(0.16 / 1000))
@@ -164,7 +193,9 @@ def test_deletion_by_the_left_eye_looks_at_nothing_else():
     changed[:, 1:] += 5
     again = study.delete(changed, "by the left eye", np.random.default_rng(10))
     np.testing.assert_array_equal(np.isnan(again), np.isnan(left))
-    assert np.isnan(study.delete(y, "at random", np.random.default_rng(0))).mean() == pytest.approx(0.3, abs=0.03)
+    assert np.isnan(study.delete(y, "at random", np.random.default_rng(0))).mean() == pytest.approx(
+        0.3, abs=0.03
+    )
 
 
 # --- the study
@@ -195,9 +226,15 @@ def test_a_study_without_the_table_runs_on_invented_patients(smoke, scratch, mon
     assert {record["data"]["name"] for record in records.values()} == {"simulated"}
     whole = records["axial-length"]
     assert len(whole["columns"]["copula:log_likelihood"]) == 5
-    assert whole["metrics"]["comparisons"]["copula - independence"]["log_likelihood"]["difference"] > 0.5
+    assert (
+        whole["metrics"]["comparisons"]["copula - independence"]["log_likelihood"]["difference"]
+        > 0.5
+    )
     missing = records["axial-length-missing"]["metrics"]["deleted"]
-    bias = [abs(missing[f"by the left eye:all, {way}:bias"]["mean"]) for way in ("copula", "independent")]
+    bias = [
+        abs(missing[f"by the left eye:all, {way}:bias"]["mean"])
+        for way in ("copula", "independent")
+    ]
     assert bias[0] < bias[1]
     again = study.refit(records["axial-length-thresholds"])
     assert again["metrics"] == records["axial-length-thresholds"]["metrics"]
@@ -209,16 +246,22 @@ def test_a_study_without_the_table_runs_on_invented_patients(smoke, scratch, mon
 
 def test_the_figures_draw_the_records_numbers_and_mark_a_smoke_run(smoke):
     whole, limits, missing = smoke.values()
-    drawn = {"regions": figures.plot_regions(whole), "gain": figures.plot_gain(whole),
-             "joint": figures.plot_joint(whole, LEVELS), "calibration": figures.plot_patient_calibration(whole),
-             "limits": figures.plot_thresholds(limits, whole["metrics"]["all_patients"]["dioptres"]),
-             "missing": figures.plot_missing(missing)}  # fmt: skip
+    drawn = {
+        "regions": figures.plot_regions(whole),
+        "gain": figures.plot_gain(whole),
+        "joint": figures.plot_joint(whole, LEVELS),
+        "calibration": figures.plot_patient_calibration(whole),
+        "limits": figures.plot_thresholds(limits, whole["metrics"]["all_patients"]["dioptres"]),
+        "missing": figures.plot_missing(missing),
+    }
     for name, figure in drawn.items():
         assert any("smoke" in text.get_text() for text in figure.texts), name
     heights = [bar.get_height() for bar in drawn["regions"].axes[1].patches]
     arms = whole["metrics"]["arms"]
     assert heights[:3] == [1, 1, 1]
-    assert heights[3] == pytest.approx(arms["copula"]["region_area"] / arms["independence"]["region_area"])
+    assert heights[3] == pytest.approx(
+        arms["copula"]["region_area"] / arms["independence"]["region_area"]
+    )
     line = drawn["gain"].axes[0].lines[1].get_ydata()
     assert line == pytest.approx(whole["metrics"]["gain"]["quantiles"])
     curve = drawn["joint"].axes[0].lines[2].get_ydata()
@@ -264,9 +307,15 @@ def test_the_records_hold_summaries_and_no_row_of_the_table(records):
         return 0
 
     for record in records.values():
-        assert record["data"]["name"] == "papila" and record["predictions"] is None and record["arrays"] is None
+        assert (
+            record["data"]["name"] == "papila"
+            and record["predictions"] is None
+            and record["arrays"] is None
+        )
         assert longest(record) <= 50  # folds; never patients
-    assert sum(record["times"]["total_seconds"] for record in records.values()) < 120  # two cores, 60 s
+    assert (
+        sum(record["times"]["total_seconds"] for record in records.values()) < 120
+    )  # two cores, 60 s
 
 
 def test_the_table_has_the_counts_of_the_record(papila_folder, monkeypatch, records):

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from cevit_lib import __version__, pages, publication, where
+from cevit_lib import __version__
+from tools import pages, publication, where
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -60,7 +61,11 @@ def test_every_internal_link_resolves(page):
         target = (page.parent / unquote(link.path)).resolve() if link.path else page
         if not target.is_file():
             broken.append(f"{tag['href']}: no such file")
-        elif link.fragment and target.suffix == ".html" and unquote(link.fragment) not in anchors(target):
+        elif (
+            link.fragment
+            and target.suffix == ".html"
+            and unquote(link.fragment) not in anchors(target)
+        ):
             broken.append(f"{tag['href']}: no such place on that page")
     assert not broken, "\n".join(broken)
 
@@ -69,14 +74,19 @@ def test_every_picture_says_what_it_shows(page):
     for picture in soup(page).find_all("img"):
         alt = (picture.get("alt") or "").strip()
         assert alt, f"{picture.get('src')} has no alternative text"
-        assert not re.search(r"\.(png|svg|jpe?g)$", alt), f"{alt!r} is a file's name and not what is to be seen"
+        assert not re.search(r"\.(png|svg|jpe?g)$", alt), (
+            f"{alt!r} is a file's name and not what is to be seen"
+        )
 
 
 def test_a_page_is_small(page):
     """HTML and the pictures on it; what all pages share (MathJax, the theme's styles and scripts) is not counted."""
     tree = soup(page)
-    files = {page} | {(page.parent / unquote(tag["src"])).resolve() for tag in tree.find_all("img", src=True)
-                      if not tag["src"].startswith("data:")}  # fmt: skip
+    files = {page} | {
+        (page.parent / unquote(tag["src"])).resolve()
+        for tag in tree.find_all("img", src=True)
+        if not tag["src"].startswith("data:")
+    }
     size = sum(path.stat().st_size for path in files)
     assert size < LIMIT, f"{size / 1e6:.2f} MB"
 
@@ -89,8 +99,12 @@ def test_a_page_shows_its_version_language_and_one_title(page):
 
 
 def test_headings_do_not_skip_a_level(page):
-    levels = [int(tag.name[1]) for tag in soup(page).find("article").find_all(re.compile("^h[1-6]$"))]
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+    levels = [
+        int(tag.name[1]) for tag in soup(page).find("article").find_all(re.compile("^h[1-6]$"))
+    ]
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), (
+        levels
+    )
 
 
 @pytest.mark.parametrize("package", publication.PACKAGES)
@@ -107,7 +121,11 @@ def test_the_first_page_is_reached_from_the_top(book):
 def test_no_page_of_the_book_loads_from_elsewhere(page):
     """Whatever a browser would do: no script, style, picture or frame has an address outside."""
     for tag in soup(page).find_all(["script", "link", "img", "iframe", "video", "audio", "source"]):
-        address = tag.get("src") or (tag.get("href") if "canonical" not in (tag.get("rel") or []) else None) or ""
+        address = (
+            tag.get("src")
+            or (tag.get("href") if "canonical" not in (tag.get("rel") or []) else None)
+            or ""
+        )
         assert not address.startswith(("http:", "https:", "//")), f"<{tag.name}> loads {address}"
 
 
@@ -119,14 +137,23 @@ def browser():
     """Headless Chromium, driven by playwright; nothing is downloaded."""
     path = publication.browser_path()
     if path is None:
-        reason = "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
+        reason = (
+            "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
+        )
         if os.environ.get("CI", "").lower() == "true":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
     from playwright.sync_api import sync_playwright
 
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]  # fmt: skip
+    quiet = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=path, args=quiet)
         yield running
@@ -147,7 +174,10 @@ def opened(request, book, browser):
     """A page after its formulas are typeset, with what the browser complained about and asked for on the way."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     tab.complaints, tab.asked = [], []
-    tab.on("console", lambda message: tab.complaints.append(message.text) if message.type == "error" else None)
+    tab.on(
+        "console",
+        lambda message: tab.complaints.append(message.text) if message.type == "error" else None,
+    )
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
     tab.on("requestfailed", lambda asked: tab.complaints.append(f"failed: {asked.url}"))
     tab.on("request", lambda asked: tab.asked.append(asked.url))
@@ -160,7 +190,9 @@ def opened(request, book, browser):
 def test_a_page_opens_without_complaint_or_request_to_the_outside(opened):
     opened.wait_for_timeout(300)  # late scripts
     assert opened.complaints == []
-    outside = [url for url in opened.asked if urlsplit(url).scheme not in ("file", "data", "blob", "about")]
+    outside = [
+        url for url in opened.asked if urlsplit(url).scheme not in ("file", "data", "blob", "about")
+    ]
     assert outside == []
 
 
@@ -212,11 +244,15 @@ def test_a_page_is_accessible_to_everybody(opened):
 def test_the_check_for_accessibility_sees_faults(browser):
     """The check itself is checked: pale text, a picture without words, a button without a name, no language."""
     tab = browser.new_page()
-    tab.set_content("<html><body><main><h1 style='color:#ccc'>pale</h1>"
-                    "<img src='data:,'><button></button></main></body></html>")  # fmt: skip
+    tab.set_content(
+        "<html><body><main><h1 style='color:#ccc'>pale</h1>"
+        "<img src='data:,'><button></button></main></body></html>"
+    )
     found = " ".join(axe_faults(tab, "light"))
     tab.close()
-    assert all(rule in found for rule in ("color-contrast", "image-alt", "button-name", "html-has-lang")), found
+    assert all(
+        rule in found for rule in ("color-contrast", "image-alt", "button-name", "html-has-lang")
+    ), found
 
 
 def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
@@ -226,7 +262,9 @@ def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
     for found in ("details.hide summary", ".solution button.toggle-button"):
         first = tab.locator(found).first
         first.focus()
-        state = "e => e.closest('details') ? e.closest('details').open : !e.closest('.toggle-hidden')"
+        state = (
+            "e => e.closest('details') ? e.closest('details').open : !e.closest('.toggle-hidden')"
+        )
         before = first.evaluate(state)
         tab.keyboard.press("Enter")
         tab.wait_for_timeout(200)
@@ -257,7 +295,7 @@ def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
     import numpy as np
     from scipy.stats import multivariate_normal, norm
 
-    from cevit_lib.figures.overview import cell_probabilities, four_cells
+    from studies.overview import cell_probabilities, four_cells
 
     margins = (0.35, 0.45)
     for rho in (0.0, 0.569):

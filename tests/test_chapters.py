@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cevit_lib import pages
+from tools import pages
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = pages.chapters(ROOT)
@@ -13,7 +13,9 @@ LAST = ["Three lines to remember", "Exercises", "Where to go"]
 LEVELS = ("easy", "medium", "hard")
 _FENCE = re.compile(r"^```\{code-cell\}.*?^```$", re.MULTILINE | re.DOTALL)
 _EXERCISE = re.compile(r"^```\{exercise-start\}(.*?)^```\{exercise-end\}", re.MULTILINE | re.DOTALL)
-_SOLUTION = re.compile(r"^```\{solution-start\} (\S+)\n(.*?)^```\{solution-end\}", re.MULTILINE | re.DOTALL)
+_SOLUTION = re.compile(
+    r"^```\{solution-start\} (\S+)\n(.*?)^```\{solution-end\}", re.MULTILINE | re.DOTALL
+)
 
 
 def sections(prose: str) -> list[tuple[str, str]]:
@@ -27,8 +29,12 @@ def opening_faults(prose: str) -> list[str]:
     faults = []
     found = re.search(r"^# .+?\n\n(.+?)\n\n", prose, re.MULTILINE | re.DOTALL)
     if not found or not re.fullmatch(r"\*\*[^*]+\?\*\*", found.group(1)):
-        faults.append("the first paragraph below the title must be the question that the page answers: **...?**")
-    box = re.search(r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", prose, re.MULTILINE | re.DOTALL)
+        faults.append(
+            "the first paragraph below the title must be the question that the page answers: **...?**"
+        )
+    box = re.search(
+        r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", prose, re.MULTILINE | re.DOTALL
+    )
     head = prose.split("\n## ")[0]
     if not box or box.start() > len(head):
         return [*faults, "no box 'Goals, prerequisites, time' above the first section"]
@@ -65,7 +71,9 @@ def exercise_faults(text: str) -> list[str]:
         head = re.search(r"^\*\*.+?\*\* \((easy|medium|hard)\)\. ", body, re.MULTILINE)
         labels.append(label.group(1) if label else None)
         if not label or not head:
-            faults.append(f"exercise {labels[-1]}: expected ':label: ex-...' and '**Title** (easy|medium|hard). Text'")
+            faults.append(
+                f"exercise {labels[-1]}: expected ':label: ex-...' and '**Title** (easy|medium|hard). Text'"
+            )
         else:
             levels.append(head.group(1))
     if missing := [level for level in LEVELS if level not in levels]:
@@ -74,9 +82,14 @@ def exercise_faults(text: str) -> list[str]:
         faults.append(f"exercises go from easy to hard, here: {levels}")
     solutions = _SOLUTION.findall(text)
     if [label for label, _ in solutions] != labels:
-        faults.append(f"solutions {[label for label, _ in solutions]} do not follow their exercises {labels}")
-    faults += [f"the solution of {label} is not ':class: dropdown'" for label, body in solutions
-               if ":class: dropdown" not in body]  # fmt: skip
+        faults.append(
+            f"solutions {[label for label, _ in solutions]} do not follow their exercises {labels}"
+        )
+    faults += [
+        f"the solution of {label} is not ':class: dropdown'"
+        for label, body in solutions
+        if ":class: dropdown" not in body
+    ]
     return faults
 
 
@@ -92,7 +105,8 @@ def test_a_chapter_is_built_like_the_others(chapter):
     assert not faults, "\n".join(faults)
 
 
-GOOD = """---
+GOOD = (
+    """---
 kernel
 ---
 
@@ -122,8 +136,9 @@ Text.
 - Three.
 
 ## Exercises
-""" + "".join(
-    f"""
+"""
+    + "".join(
+        f"""
 ```{{exercise-start}}
 :label: ex-{level}
 ```
@@ -138,33 +153,38 @@ Because.
 ```{{solution-end}}
 ```
 """
-    for level in LEVELS
-) + """
+        for level in LEVELS
+    )
+    + """
 ## Where to go
 
 {ref}`data`.
 """
+)
 
 
 def test_a_good_chapter_has_no_faults():
     assert chapter_faults(GOOD) == []
 
 
-@pytest.mark.parametrize(("planted", "instead", "said"), [
-    ("**What is asked?**", "What is asked?", "must be the question"),
-    ("You will be able to do it.", "It is fun.", "lacks goals"),
-    ("half a minute on a CPU", "half a minute", "the time to run"),
-    ("Reading takes 10 minutes, ", "", "the time to read"),
-    ("You need {ref}`data`.", "", "prerequisites"),
-    ("## Three lines to remember", "## Summary", "the last three sections"),
-    ("- Three.\n", "", "has 2 lines"),
-    ("(hard)", "(medium)", "no exercise is hard"),
-    ("**Title** (easy). ", "", "expected ':label"),
-    (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
-    ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
-    ("(easy)", "(hard)", "from easy to hard"),
-    ("\n{ref}`data`.\n", "\nHome.\n", "links to no other page"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("planted", "instead", "said"),
+    [
+        ("**What is asked?**", "What is asked?", "must be the question"),
+        ("You will be able to do it.", "It is fun.", "lacks goals"),
+        ("half a minute on a CPU", "half a minute", "the time to run"),
+        ("Reading takes 10 minutes, ", "", "the time to read"),
+        ("You need {ref}`data`.", "", "prerequisites"),
+        ("## Three lines to remember", "## Summary", "the last three sections"),
+        ("- Three.\n", "", "has 2 lines"),
+        ("(hard)", "(medium)", "no exercise is hard"),
+        ("**Title** (easy). ", "", "expected ':label"),
+        (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
+        ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
+        ("(easy)", "(hard)", "from easy to hard"),
+        ("\n{ref}`data`.\n", "\nHome.\n", "links to no other page"),
+    ],
+)
 def test_what_a_chapter_lacks_is_named(planted, instead, said):
     assert planted in GOOD
     assert said in "; ".join(chapter_faults(GOOD.replace(planted, instead, 1)))
@@ -172,8 +192,8 @@ def test_what_a_chapter_lacks_is_named(planted, instead, said):
 
 def test_the_first_page_says_what_the_records_say():
     """What was reproduced and what was not, in the first screen, never typed; the one figure right below."""
-    from cevit_lib.verdicts.readme import first_page
+    from studies.verdicts.readme import first_page
 
     text = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
-    assert first_page() in text, "run python -m cevit_lib.verdicts.readme"
+    assert first_page() in text, "run python -m studies.verdicts.readme"
     assert text.index(first_page()) < text.index(":name: fig-two-patients") < text.index("\n## ")

@@ -10,14 +10,21 @@ import pytest
 import torch
 from PIL import Image
 
-from cevit_lib import cli
-from cevit_lib.check_data import check, eye_in_name, inspect
+from cevit_lib.clinic import cli
+from cevit_lib.clinic.check_data import check, eye_in_name, inspect
 from cevit_lib.datasets import load_paired_table, read_image
 from cevit_lib.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYOUT = {"patient": "id", "eye": "side", "image": "photo", "continuous": {"AL": "al"}, "binary": {"HM": "al >= 26"},
-          "limits": {"AL": [15, 40]}, "size": 16}  # fmt: skip
+LAYOUT = {
+    "patient": "id",
+    "eye": "side",
+    "image": "photo",
+    "continuous": {"AL": "al"},
+    "binary": {"HM": "al >= 26"},
+    "limits": {"AL": [15, 40]},
+    "size": 16,
+}
 YAML = "patient: id\neye: side\nimage: photo\ncontinuous: {AL: al}\nbinary: {HM: al >= 26}\nlimits: {AL: [15, 40]}\n"
 
 
@@ -78,7 +85,9 @@ def spoil(eyes: Group) -> None:
     eyes.file(2, "R").write_bytes(b"<html>please log in</html>")
     eyes.row(3, "R")[3] = "._003_OD.jpg"
     (eyes.folder / "._003_OD.jpg").write_bytes(b"\0\5\26\7")
-    eyes.file(4, "L").write_bytes(eyes.file(5, "L").read_bytes())  # one photograph under two patients
+    eyes.file(4, "L").write_bytes(
+        eyes.file(5, "L").read_bytes()
+    )  # one photograph under two patients
     save_turned(eyes.file(6, "R"), 6)
     save_turned(eyes.file(6, "L"), 2)
     for (i, side), mode in {(7, "R"): "P", (7, "L"): "RGBA", (8, "R"): "L"}.items():
@@ -87,7 +96,10 @@ def spoil(eyes: Group) -> None:
     Image.fromarray(pixels(300)).convert("CMYK").save(eyes.file(8, "L"))
     eyes.row(9, "R")[3] = "009_OD.png"
     Image.fromarray(pixels(9)[..., 0].astype(np.uint16) * 257).save(eyes.file(9, "R"))
-    eyes.row(10, "R")[3], eyes.row(10, "L")[3] = eyes.row(10, "L")[3], eyes.row(10, "R")[3]  # eyes exchanged
+    eyes.row(10, "R")[3], eyes.row(10, "L")[3] = (
+        eyes.row(10, "L")[3],
+        eyes.row(10, "R")[3],
+    )  # eyes exchanged
     eyes.rows.remove(eyes.row(11, "L"))  # one eye only
     eyes.row(12, "L")[3] = ""
     eyes.row(13, "R")[2] = ""
@@ -117,38 +129,71 @@ def test_every_fault_is_named_and_none_hides_another(eyes):
     report = eyes.check()
     errors, warned = texts(report.problems, True), texts(report.problems, False)
     for line, text in {
-        2: "image 000_OD.jpg cannot be read", 4: "image 001_OD.jpg is empty (zero bytes)",
-        6: "image 002_OD.jpg cannot be read", 8: "image ._003_OD.jpg is a companion file that macOS leaves",
+        2: "image 000_OD.jpg cannot be read",
+        4: "image 001_OD.jpg is empty (zero bytes)",
+        6: "image 002_OD.jpg cannot be read",
+        8: "image ._003_OD.jpg is a companion file that macOS leaves",
         13: "image 005_OS.jpg ('005', OS) is the same photograph as 004_OS.jpg ('004', OS), line 11",
-    }.items():  # fmt: skip
+    }.items():
         assert f"line {line}, column 'photo': {text}" in errors
-    for text in ("column 'al': '2.4' is outside the limits 15 to 40", "column 'al': '24.l' is no number",
-                 "column 'side': 'OU' is no known code", "OS of patient '017' stands in line",
-                 "018_OD.JPEG does not exist", ", but 018_OD.jpg does"):  # fmt: skip
+    for text in (
+        "column 'al': '2.4' is outside the limits 15 to 40",
+        "column 'al': '24.l' is no number",
+        "column 'side': 'OU' is no known code",
+        "OS of patient '017' stands in line",
+        "018_OD.JPEG does not exist",
+        ", but 018_OD.jpg does",
+    ):
         assert text in errors, text
     assert len(report.errors) == 10
-    for text in ("006_OD.jpg is turned by its EXIF tag (orientation 6)", "006_OS.jpg is mirrored by its EXIF tag",
-                 "is it the eye that the table says?", "007_R.png has mode P", "007_L.png has mode RGBA",
-                 "008_OS.jpg has mode CMYK", "009_OD.png has 16 bits a channel",
-                 "010_OS.jpg is in the place of OD, its name says OS", "010_OD.jpg is in the place of OS",
-                 "patient '011' has a usable photograph of OD only", "patient '012' has a usable photograph of OD only",
-                 "patients '001' and '1' differ in zeros", "._000_OD.jpg is a companion file"):  # fmt: skip
+    for text in (
+        "006_OD.jpg is turned by its EXIF tag (orientation 6)",
+        "006_OS.jpg is mirrored by its EXIF tag",
+        "is it the eye that the table says?",
+        "007_R.png has mode P",
+        "007_L.png has mode RGBA",
+        "008_OS.jpg has mode CMYK",
+        "009_OD.png has 16 bits a channel",
+        "010_OS.jpg is in the place of OD, its name says OS",
+        "010_OD.jpg is in the place of OS",
+        "patient '011' has a usable photograph of OD only",
+        "patient '012' has a usable photograph of OD only",
+        "patients '001' and '1' differ in zeros",
+        "._000_OD.jpg is a companion file",
+    ):
         assert text in warned, text
     assert "008_R.png" not in errors + warned  # a grey picture is no fault
     flow = report.flow
     # 38 rows remain (an unknown code, a double), 012 OS names no file: 37 named, of which five cannot be used
-    assert flow["rows"] == 40 and flow["photographs that cannot be used"] == 5 and flow["photographs"] == 32
+    assert (
+        flow["rows"] == 40
+        and flow["photographs that cannot be used"] == 5
+        and flow["photographs"] == 32
+    )
     assert flow["patients kept"] == 20 and flow["photographs in the folder that no row names"] >= 2
 
 
 def test_the_command_prints_it_and_changes_nothing(eyes, capsys, tmp_path):
     layout = tmp_path / "layout.yml"
     layout.write_text(YAML)
-    words = ["check-data", "--csv", str(eyes.table), "--images", str(eyes.folder), "--layout", str(layout)]
+    words = [
+        "check-data",
+        "--csv",
+        str(eyes.table),
+        "--images",
+        str(eyes.folder),
+        "--layout",
+        str(layout),
+    ]
     eyes.write()
     assert cli.main([*words, "--folds", "5"]) == 0
     out = capsys.readouterr().out
-    assert "0 errors" in out and "r = OD" in out and "fold 5: 4 patients" in out and "can be used" in out
+    assert (
+        "0 errors" in out
+        and "r = OD" in out
+        and "fold 5: 4 patients" in out
+        and "can be used" in out
+    )
     save_turned(eyes.file(6, "R"), 6)
     assert cli.main(words) == 0 and cli.main([*words, "--strict"]) == 1
     capsys.readouterr()
@@ -158,8 +203,12 @@ def test_the_command_prints_it_and_changes_nothing(eyes, capsys, tmp_path):
     assert cli.main(words) == 1
     out = capsys.readouterr().out
     assert "10 errors" in out and "correct what is listed above" in out
-    assert {path: hashlib.sha256(path.read_bytes()).digest() for path in eyes.folder.iterdir()} == before
-    assert cli.main([*words[:3], "--layout", str(layout)]) == 1  # the table alone has its faults too
+    assert {
+        path: hashlib.sha256(path.read_bytes()).digest() for path in eyes.folder.iterdir()
+    } == before
+    assert (
+        cli.main([*words[:3], "--layout", str(layout)]) == 1
+    )  # the table alone has its faults too
     assert cli.main(["check-data", "--csv", str(tmp_path / "none.csv")]) == 2
     assert "none.csv cannot be read" in capsys.readouterr().err
 
@@ -180,13 +229,24 @@ def test_one_photograph_for_both_eyes_and_labels_of_a_patient(eyes):
     layout = {**LAYOUT, "patient_level": ["HM"]}
     problems = check(eyes.table, eyes.folder, layout).problems
     assert "('002', OD) is the same photograph as 002_OD.jpg ('002', OS)" in texts(problems, True)
-    assert "is a label of the patient still true for the eye that is left?" in texts(problems, False)
+    assert "is a label of the patient still true for the eye that is left?" in texts(
+        problems, False
+    )
 
 
-@pytest.mark.parametrize("name, eye", [
-    ("RET002OD.jpg", "OD"), ("7_OS_1.jpg", "OS"), ("10_left.jpeg", "OS"), ("5 R.png", "OD"), ("portrait.png", None),
-    ("OD_OS.png", None), ("0815.png", None), ("lower.png", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, eye",
+    [
+        ("RET002OD.jpg", "OD"),
+        ("7_OS_1.jpg", "OS"),
+        ("10_left.jpeg", "OS"),
+        ("5 R.png", "OD"),
+        ("portrait.png", None),
+        ("OD_OS.png", None),
+        ("0815.png", None),
+        ("lower.png", None),
+    ],
+)
 def test_the_eye_in_a_name(name, eye):
     assert eye_in_name(name) == eye
 
@@ -205,7 +265,11 @@ def test_sixteen_bits_are_scaled_and_not_cut(tmp_path):
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "I;16"])
 def test_a_damaged_png_is_found_without_decoding_it(tmp_path, mode):
-    picture = Image.fromarray(pixels(1)) if mode != "I;16" else Image.fromarray(pixels(1)[..., 0].astype(np.uint16))
+    picture = (
+        Image.fromarray(pixels(1))
+        if mode != "I;16"
+        else Image.fromarray(pixels(1)[..., 0].astype(np.uint16))
+    )
     path = tmp_path / "eye.png"
     (picture if mode == "I;16" else picture.convert(mode)).save(path)
     content = path.read_bytes()
@@ -236,6 +300,6 @@ def test_a_huge_picture_and_dicom_are_named(tmp_path, monkeypatch):
 
 
 def test_the_module_is_light():
-    program = "import sys, cevit_lib.check_data; print({'torch', 'PIL', 'numpy', 'pandas'} & set(sys.modules))"
+    program = "import sys, cevit_lib.clinic.check_data; print({'torch', 'PIL', 'numpy', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "set()", done.stderr

@@ -40,7 +40,9 @@ def run_until(condition, folder, root):
     process = subprocess.Popen(program, cwd=root, env=here, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not condition():
         time.sleep(0.002)
-    assert process.poll() is None, f"ended before it could be killed: {process.stderr.read()[-800:]}"
+    assert process.poll() is None, (
+        f"ended before it could be killed: {process.stderr.read()[-800:]}"
+    )
     process.send_signal(signal.SIGKILL)
     process.wait()
 
@@ -52,7 +54,9 @@ def test_a_fit_killed_twice_ends_bit_for_bit_as_one_that_was_not(tmp_path, root,
     run_until(lambda: seen("copula").is_file(), folder, root)
     first = torch.load(seen("warm-up"), weights_only=True)
     assert first["finished"] and len(first["trace"]) == 12
-    assert not torch.load(seen("copula"), weights_only=True)["finished"], "killed too late to show anything"
+    assert not torch.load(seen("copula"), weights_only=True)["finished"], (
+        "killed too late to show anything"
+    )
     again = fit(folder)
     assert torch.equal(weights(again.copula), weights(whole.copula))
     assert torch.equal(weights(again.warm_up), weights(whole.warm_up))
@@ -63,17 +67,26 @@ def test_a_fit_killed_twice_ends_bit_for_bit_as_one_that_was_not(tmp_path, root,
     assert torch.equal(*(weights(arm) for arm in arms))
 
 
-@pytest.mark.parametrize("change, named", [
-    (dict(recipe=Recipe(3, 1e-3, 16)), "recipe epochs: 2 there, 3 here"),
-    (dict(recipe=Recipe(2, 2e-3, 16)), "recipe learning_rate"),
-    (dict(data=SyntheticPairs(80, np.random.default_rng(9), window=24)), "data:"),
-    (dict(seed=6), "order:"),
-    (dict(weights=2), "initial weights:"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (dict(recipe=Recipe(3, 1e-3, 16)), "recipe epochs: 2 there, 3 here"),
+        (dict(recipe=Recipe(2, 2e-3, 16)), "recipe learning_rate"),
+        (dict(data=SyntheticPairs(80, np.random.default_rng(9), window=24)), "data:"),
+        (dict(seed=6), "order:"),
+        (dict(weights=2), "initial weights:"),
+    ],
+)
 def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, named):
     def run(recipe=Recipe(2, 1e-3, 16), data=data, seed=5, weights=1):  # noqa: B008
-        return fit_warm_up(network(weights), data, recipe, rng=np.random.default_rng(seed),
-                           device="cpu", checkpoint=tmp_path)  # fmt: skip
+        return fit_warm_up(
+            network(weights),
+            data,
+            recipe,
+            rng=np.random.default_rng(seed),
+            device="cpu",
+            checkpoint=tmp_path,
+        )
 
     run()
     with pytest.raises(ParameterError, match=named):
@@ -81,11 +94,20 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, 
 
 
 def test_a_checkpoint_knows_under_which_copula_it_was_trained(tmp_path, data):
-    warm = fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(0), device="cpu")
+    warm = fit_warm_up(
+        network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(0), device="cpu"
+    )
     for value, fits in ((0.3, True), (0.4, False)):
         parameters = CopulaParameters(torch.eye(4) * (1 - value) + value, [1.0, 1.0])
         run = lambda p=parameters: fit_copula(  # noqa: E731
-            warm, data, p, Recipe(1, 1e-4, 16), rng=np.random.default_rng(0), device="cpu", checkpoint=tmp_path)
+            warm,
+            data,
+            p,
+            Recipe(1, 1e-4, 16),
+            rng=np.random.default_rng(0),
+            device="cpu",
+            checkpoint=tmp_path,
+        )
         if fits:
             run()
         else:
@@ -119,13 +141,17 @@ def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatc
 def test_early_stop_returns_the_best_epoch(data):
     held, seen = data.subset(np.arange(20)), data.subset(np.arange(20, 80))
     recipe = Recipe(30, 2e-2, 16, schedule="constant", patience=2)
-    stopped = fit_warm_up(network(), seen, recipe, rng=np.random.default_rng(5), validation=held, device="cpu")
+    stopped = fit_warm_up(
+        network(), seen, recipe, rng=np.random.default_rng(5), validation=held, device="cpu"
+    )
     losses = [entry["validation_loss"] for entry in stopped.trace]
     best = int(np.argmin(losses)) + 1
     assert len(losses) == best + 2 < 30
     assert stopped.trace[-1]["restored_epoch"] == best
     plain = Recipe(best, 2e-2, 16, schedule="constant")
-    short = fit_warm_up(network(), seen, plain, rng=np.random.default_rng(5), validation=held, device="cpu")
+    short = fit_warm_up(
+        network(), seen, plain, rng=np.random.default_rng(5), validation=held, device="cpu"
+    )
     assert torch.equal(weights(stopped), weights(short))
     with pytest.raises(ParameterError, match="validation"):
         fit_warm_up(network(), seen, recipe, rng=np.random.default_rng(5), device="cpu")
@@ -134,7 +160,9 @@ def test_early_stop_returns_the_best_epoch(data):
 def test_a_batch_in_parts_makes_the_same_step(data):
     def run(**further):
         recipe = Recipe(2, 1e-3, 30, **further)
-        return fit_warm_up(network(dropout=0.0), data, recipe, rng=np.random.default_rng(5), device="cpu")
+        return fit_warm_up(
+            network(dropout=0.0), data, recipe, rng=np.random.default_rng(5), device="cpu"
+        )
 
     whole, parts = run(), run(accumulation=4)
     # sums of a few dozen float32 numbers in another order, and Adam's first steps, which divide by small numbers
@@ -147,13 +175,19 @@ def test_lack_of_memory_names_what_to_make_smaller(data, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(BiChannelViT, "forward", full)
-    with pytest.raises(TrainingError, match=r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"):
-        fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu")
+    with pytest.raises(
+        TrainingError, match=r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"
+    ):
+        fit_warm_up(
+            network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu"
+        )
 
 
 def test_compiled_training_leaves_the_names_of_the_weights(data, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model, **_: torch._dynamo.optimize("eager")(model))
-    plain = fit_warm_up(network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu")
+    plain = fit_warm_up(
+        network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu"
+    )
     recipe = Recipe(1, 1e-3, 16, compiled=True)
     compiled = fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu")
     assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
@@ -172,7 +206,9 @@ def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkey
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_device(data, monkeypatch):
+def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_device(
+    data, monkeypatch
+):
     """A network that is moved starts CUDA, a tensor on the device too, and then it is too late."""
     order, model = [], network()
 
@@ -184,7 +220,13 @@ def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_de
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(model, "to", move)
     with pytest.raises(TrainingError, match="no such card"):
-        fit_warm_up(model, data, Recipe(1, 1e-3, 16, deterministic=True), rng=np.random.default_rng(5), device="cuda")
+        fit_warm_up(
+            model,
+            data,
+            Recipe(1, 1e-3, 16, deterministic=True),
+            rng=np.random.default_rng(5),
+            device="cuda",
+        )
     assert order == ["workspace", "to"]
     with pytest.raises(ParameterError, match="'cuda:1' cannot be used here .CUDA devices here: 1"):
         loop.find_device("cuda:1")
@@ -192,5 +234,8 @@ def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_de
 
 def test_deterministic_reruns_are_equal_to_the_last_bit(data):
     recipe = Recipe(2, 1e-3, 16, deterministic=True)
-    runs = [fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu") for _ in range(2)]
+    runs = [
+        fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu")
+        for _ in range(2)
+    ]
     assert torch.equal(*(weights(run) for run in runs))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cevit_lib import __version__, cli
+from cevit_lib import __version__
+from cevit_lib.clinic import cli
 from cevit_lib.errors import DataError, NotConvergedWarning
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,9 +19,11 @@ HEAVY = ("torch", "torchvision", "timm", "peft", "papermill", "pandas", "scipy",
 
 def imported_after(*words: str) -> str:
     """Return the heavy modules that a fresh interpreter has imported after a command."""
-    program = ("import sys\nfrom cevit_lib.cli import main\n"
-               f"try:\n    main({list(words)!r})\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
-               f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))")
+    program = (
+        "import sys\nfrom cevit_lib.clinic.cli import main\n"
+        f"try:\n    main({list(words)!r})\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print('HEAVY', sorted(set({HEAVY!r}) & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
@@ -58,11 +61,12 @@ def test_version_and_unknown_commands(capsys):
 @pytest.fixture
 def planted(monkeypatch):
     """A doctor that raises what it is told to."""
+
     def plant(error):
         def fail(options):
             raise error
 
-        monkeypatch.setattr("cevit_lib.doctor.main", fail)
+        monkeypatch.setattr("cevit_lib.clinic.doctor.main", fail)
         return cli.main(["doctor"])
 
     return plant
@@ -96,8 +100,10 @@ def test_options_are_spelled_out(capsys):
 
 
 def test_a_reader_who_has_enough_ends_a_command_quietly():
-    program = "import sys; from cevit_lib.cli import main; sys.exit(main(['doctor']))"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+    program = "import sys; from cevit_lib.clinic.cli import main; sys.exit(main(['doctor']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as command:
         command.stdout.close()
         said = command.stderr.read()
     assert command.returncode == 141 and said == b""
@@ -109,7 +115,7 @@ def test_a_warning_of_ours_is_a_sentence_and_others_are_as_usual(monkeypatch, ca
         warnings.warn("something else", UserWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr("cevit_lib.doctor.main", warn)
+    monkeypatch.setattr("cevit_lib.clinic.doctor.main", warn)
     with warnings.catch_warnings(record=True) as usual:
         warnings.simplefilter("always")
         assert cli.main(["doctor"]) == 0
@@ -119,7 +125,9 @@ def test_a_warning_of_ours_is_a_sentence_and_others_are_as_usual(monkeypatch, ca
 
 def test_bad_parameter_of_a_run_is_one_line(tmp_path, capsys):
     page = tmp_path / "page.md"
-    page.write_text("---\nkernelspec:\n  display_name: any\n  name: any\n---\n\n```{code-cell}\n"
-                    ":tags: [parameters]\n\nn: int = 1\n```\n\n```{code-cell}\nfinished()\n```\n")
+    page.write_text(
+        "---\nkernelspec:\n  display_name: any\n  name: any\n---\n\n```{code-cell}\n"
+        ":tags: [parameters]\n\nn: int = 1\n```\n\n```{code-cell}\nfinished()\n```\n"
+    )
     assert cli.main(["run", str(page), "-p", "m", "-1"]) == 2
     assert capsys.readouterr().err == "cevit run: unknown parameter 'm'. This notebook takes: n\n"

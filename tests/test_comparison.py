@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cevit_lib.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
 from cevit_lib.errors import ShapeError
+from cevit_lib.metrics.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
 
 
 def test_both_cohens_d_by_hand():
@@ -53,7 +53,9 @@ def test_corrected_test_keeps_its_level_where_the_plain_one_does_not():
     differences = shared + rng.normal(size=(repeats, k)) * np.sqrt(1 - share)
     t = differences.mean(1) / differences.std(1, ddof=1) * np.sqrt(k)
     plain = np.mean(2 * stats.t.sf(np.abs(t), k - 1) < 0.05)
-    corrected = np.mean([compare_paired(d, np.zeros(k)).p_corrected < 0.05 for d in differences[:1500]])
+    corrected = np.mean(
+        [compare_paired(d, np.zeros(k)).p_corrected < 0.05 for d in differences[:1500]]
+    )
     assert plain > 0.10  # 4 standard errors of a share near 0.05 over 4000 are 0.014
     assert abs(corrected - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1500)
 

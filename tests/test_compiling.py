@@ -20,7 +20,9 @@ def data():
 
 
 def fit(data, **recipe):
-    return fit_warm_up(network(), data, Recipe(2, 1e-3, 16, **recipe), rng=np.random.default_rng(5), device="cpu")
+    return fit_warm_up(
+        network(), data, Recipe(2, 1e-3, 16, **recipe), rng=np.random.default_rng(5), device="cpu"
+    )
 
 
 def forgetful(model, **_):
@@ -39,7 +41,9 @@ def test_a_program_that_forgets_gradients_is_not_used(data, monkeypatch):
     told = "goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"
     with pytest.warns(WronglyCompiledWarning, match=told):
         warned = fit(data, compiled=True)
-    assert torch.equal(weights(warned), weights(plain))  # weights, dropout and order are as if nothing was compared
+    assert torch.equal(
+        weights(warned), weights(plain)
+    )  # weights, dropout and order are as if nothing was compared
 
 
 def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, monkeypatch):
@@ -63,8 +67,14 @@ def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, 
 
 def test_a_finished_stage_compiles_nothing_when_its_fit_is_resumed(data, tmp_path, monkeypatch):
     def train():
-        return fit_warm_up(network(), data, Recipe(2, 1e-3, 16, compiled=True), rng=np.random.default_rng(5),
-                           device="cpu", checkpoint=Checkpoint(tmp_path))  # fmt: skip
+        return fit_warm_up(
+            network(),
+            data,
+            Recipe(2, 1e-3, 16, compiled=True),
+            rng=np.random.default_rng(5),
+            device="cpu",
+            checkpoint=Checkpoint(tmp_path),
+        )
 
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     first = train()
@@ -99,7 +109,9 @@ def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was(
 
 def test_what_zero_weights_hide_is_seen_since_they_are_moved():
     """Low-rank adaptation starts with B = 0, so that a program that forgets A's gradient is right at the start."""
-    model = torch.nn.Sequential(torch.nn.Linear(768, 8, bias=False), torch.nn.Linear(8, 768, bias=False))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(768, 8, bias=False), torch.nn.Linear(8, 768, bias=False)
+    )
     first, second = model[0].weight, model[1].weight
     torch.nn.init.zeros_(second)
     images = torch.randn(24, 768, generator=torch.Generator().manual_seed(0))
@@ -118,15 +130,21 @@ def test_relative_difference_by_hand():
     outputs = torch.ones(2, 1, 1)
     wrong = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.5]])}
     assert relative_difference((outputs, outputs), (right, right)) == 0.0
-    assert relative_difference((outputs, outputs), (wrong, right)) == pytest.approx(0.5 / (0.0 + 0.1 * 10))
+    assert relative_difference((outputs, outputs), (wrong, right)) == pytest.approx(
+        0.5 / (0.0 + 0.1 * 10)
+    )
     # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 / (3 + .5)
-    assert relative_difference((outputs, outputs), ({"b": right["b"]}, right)) == pytest.approx(10 / 11)
+    assert relative_difference((outputs, outputs), ({"b": right["b"]}, right)) == pytest.approx(
+        10 / 11
+    )
     assert relative_difference((1.5 * outputs, outputs), (right, right)) == pytest.approx(0.5)
     wrong["a"][0] = float("nan")
     assert relative_difference((outputs, outputs), (wrong, right)) == float("inf")
 
 
-def test_what_is_wrong_with_the_data_or_the_memory_is_not_laid_at_the_compilers_door(data, monkeypatch):
+def test_what_is_wrong_with_the_data_or_the_memory_is_not_laid_at_the_compilers_door(
+    data, monkeypatch
+):
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -140,5 +158,7 @@ def test_what_is_wrong_with_the_data_or_the_memory_is_not_laid_at_the_compilers_
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
         monkeypatch.setattr(torch, "compile", lambda model, **_: full)
-        with pytest.raises(TrainingError, match="out of memory in epoch 1, batch 1 .16 patients.*accumulation=2"):
+        with pytest.raises(
+            TrainingError, match="out of memory in epoch 1, batch 1 .16 patients.*accumulation=2"
+        ):
             fit(data, compiled=True)

@@ -5,7 +5,17 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import torch
-from copula_oracles import CELLS, GAMMA, MEASURED, OUTPUTS, SCALE, OneFactor, grid_density, nodes, song_density
+from copula_oracles import (
+    CELLS,
+    GAMMA,
+    MEASURED,
+    OUTPUTS,
+    SCALE,
+    OneFactor,
+    grid_density,
+    nodes,
+    song_density,
+)
 from scipy.special import expit, ndtri
 from scipy.stats import multivariate_normal, norm
 
@@ -45,7 +55,10 @@ def test_equals_songs_integral_form(label):
 def test_cells_sum_to_the_gaussian_density_of_what_was_measured():
     total = sum(density(OUTPUTS, rows_with(label), PAPER) for label in CELLS)
     covariance = GAMMA[:2, :2] * np.outer(SCALE, SCALE)
-    expected = [multivariate_normal.pdf(m, o[:2], covariance) for o, m in zip(OUTPUTS, MEASURED, strict=True)]
+    expected = [
+        multivariate_normal.pdf(m, o[:2], covariance)
+        for o, m in zip(OUTPUTS, MEASURED, strict=True)
+    ]
     np.testing.assert_allclose(total, expected, rtol=1e-12)
 
 
@@ -96,7 +109,8 @@ def test_constants_are_full_so_that_parameters_compare():
 
 
 @pytest.mark.parametrize(
-    ("p0", "p1"), [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (3, 0), (1, 1), (2, 1), (3, 2), (2, 3), (1, 4)]
+    ("p0", "p1"),
+    [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (3, 0), (1, 1), (2, 1), (3, 2), (2, 3), (1, 4)],
 )
 def test_any_number_of_responses(p0, p1):
     rng = np.random.default_rng(10 * p0 + p1)
@@ -105,7 +119,9 @@ def test_any_number_of_responses(p0, p1):
     labels = np.array(list(product((0.0, 1.0), repeat=p1))).reshape(2**p1, p1)
     y = np.concatenate([rng.normal(size=(2**p1, p0)), labels], 1)
     expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
-    np.testing.assert_allclose(density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize(("p0", "p1"), [(2, 2), (1, 3), (7, 1), (0, 2), (3, 0)])
@@ -114,12 +130,18 @@ def test_missing_responses_are_marginalised_exactly(p0, p1):
     rng = np.random.default_rng(p0)
     factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
     patterns = np.array(list(product((True, False), repeat=min(p0 + p1, 5))))
-    patterns = np.concatenate([patterns, np.ones((len(patterns), p0 + p1 - patterns.shape[1]), bool)], 1)
+    patterns = np.concatenate(
+        [patterns, np.ones((len(patterns), p0 + p1 - patterns.shape[1]), bool)], 1
+    )
     outputs = rng.normal(size=patterns.shape)
-    y = np.concatenate([rng.normal(size=(len(patterns), p0)), rng.integers(0, 2, (len(patterns), p1))], 1)
+    y = np.concatenate(
+        [rng.normal(size=(len(patterns), p0)), rng.integers(0, 2, (len(patterns), p1))], 1
+    )
     y[~patterns] = NAN
     expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
-    np.testing.assert_allclose(density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("rho", [0.9, -0.9])
@@ -131,12 +153,16 @@ def test_missing_stays_exact_far_in_the_tail(rho):
 
 
 def test_an_observation_without_responses_contributes_nothing():
-    assert float(log_density(tensor(OUTPUTS[:1]), tensor([[NAN] * 4]), PAPER)) == pytest.approx(0, abs=1e-15)
+    assert float(log_density(tensor(OUTPUTS[:1]), tensor([[NAN] * 4]), PAPER)) == pytest.approx(
+        0, abs=1e-15
+    )
 
 
 def test_promised_and_looked_at_completeness_agree():
     y = tensor(rows_with((0, 1)))
-    values = [log_density(tensor(OUTPUTS), y, PAPER, missing=missing) for missing in (None, False, True)]
+    values = [
+        log_density(tensor(OUTPUTS), y, PAPER, missing=missing) for missing in (None, False, True)
+    ]
     torch.testing.assert_close(values[0], values[1], rtol=0, atol=0)
     torch.testing.assert_close(values[0], values[2], rtol=1e-14, atol=1e-14)
 
@@ -160,7 +186,9 @@ class TestPrintedFormulas:
         from cevit_lib.copula.printed import printed_conditional_cells
 
         cells = printed_conditional_cells(tensor(OUTPUTS), tensor(rows_with((0, 0))), PAPER)
-        torch.testing.assert_close(cells.flatten(1).sum(1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14)
+        torch.testing.assert_close(
+            cells.flatten(1).sum(1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14
+        )
 
     def test_a_printed_cell_is_negative_where_the_right_one_is_a_probability(self):
         y = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
@@ -168,7 +196,9 @@ class TestPrintedFormulas:
 
         cells = printed_conditional_cells(tensor(self.outputs), tensor(y), PAPER)
         assert cells[1, 1, 0] < -0.01
-        assert torch.isnan(log_density(tensor(self.outputs), tensor(y), PAPER, formula="printed"))[1]
+        assert torch.isnan(log_density(tensor(self.outputs), tensor(y), PAPER, formula="printed"))[
+            1
+        ]
         right = density(self.outputs, y, PAPER)
         expected = [grid_density(o, r, GAMMA, SCALE) for o, r in zip(self.outputs, y, strict=True)]
         np.testing.assert_allclose(right, expected, rtol=1e-11)
@@ -181,13 +211,21 @@ class TestPrintedFormulas:
         for label in CELLS:
             y = rows_with(label)
             np.testing.assert_allclose(
-                density(outputs, y, PAPER, formula="printed"), density(outputs, y, PAPER), rtol=1e-10
+                density(outputs, y, PAPER, formula="printed"),
+                density(outputs, y, PAPER),
+                rtol=1e-10,
             )
 
     def test_corollary_differs_wherever_a_label_is_positive(self):
         zero = density(OUTPUTS, rows_with((0, 0)), PAPER, formula="printed-corollary")
         np.testing.assert_allclose(zero, density(OUTPUTS, rows_with((0, 0)), PAPER), rtol=1e-10)
-        one = log_density(tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="printed-corollary").exp().numpy()
+        one = (
+            log_density(
+                tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="printed-corollary"
+            )
+            .exp()
+            .numpy()
+        )
         assert not np.isclose(one, density(OUTPUTS, rows_with((0, 1)), PAPER), rtol=0.05).any()
 
     def test_unknown_formula(self):
@@ -207,8 +245,18 @@ class TestPrintedFormulas:
             LabelError,
             r"y\[1, 2\] is 0.5.*2 of 3",
         ),
-        (torch.zeros(2, 4), torch.tensor([[0.0] * 4, [0, 0, 0, -1]]), LabelError, r"y\[1, 3\] is -1"),
-        (torch.zeros(1, 4), torch.tensor([[0.0, float("inf"), 0, 0]]), LabelError, r"y\[0, 1\] is inf"),
+        (
+            torch.zeros(2, 4),
+            torch.tensor([[0.0] * 4, [0, 0, 0, -1]]),
+            LabelError,
+            r"y\[1, 3\] is -1",
+        ),
+        (
+            torch.zeros(1, 4),
+            torch.tensor([[0.0, float("inf"), 0, 0]]),
+            LabelError,
+            r"y\[0, 1\] is inf",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(outputs, y, error, message):

@@ -36,9 +36,13 @@ def test_first_and_second_order_in_the_parameters(y):
     scale = torch.tensor(SCALE, requires_grad=True)
 
     def function(values, free, scales):
-        lower = torch.zeros(4, 4, dtype=torch.float64).index_put((torch.tensor(rows), torch.tensor(columns)), free)
+        lower = torch.zeros(4, 4, dtype=torch.float64).index_put(
+            (torch.tensor(rows), torch.tensor(columns)), free
+        )
         gamma = lower + lower.T + torch.eye(4, dtype=torch.float64)
-        return log_density(values, y, CopulaParameters(gamma, scales, validate=False), validate=False)
+        return log_density(
+            values, y, CopulaParameters(gamma, scales, validate=False), validate=False
+        )
 
     assert gradcheck(function, (outputs(), start, scale))
     assert gradgradcheck(function, (outputs(), start, scale))
@@ -61,7 +65,9 @@ def test_gamma_can_leave_the_identity():
     gamma = torch.eye(4, dtype=torch.float64, requires_grad=True)
     values = torch.zeros(1, 4, dtype=torch.float64)
     y = torch.tensor([[0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
-    log_density(values, y, CopulaParameters(gamma, [1.0, 1.0], validate=False), validate=False).sum().backward()
+    log_density(
+        values, y, CopulaParameters(gamma, [1.0, 1.0], validate=False), validate=False
+    ).sum().backward()
     # u = 0 and q = 0: phi(0)^2 / (1/2)^2 = 2 / pi, shared by the two triangles
     assert float(gamma.grad[2, 3] + gamma.grad[3, 2]) == pytest.approx(2 / np.pi, rel=1e-12)
     assert torch.isfinite(gamma.grad).all()
@@ -114,8 +120,12 @@ def test_torch_func():
     leaf = outputs()
     (expected,) = torch.autograd.grad(log_density(leaf, HOLES, PAPER).sum(), leaf)
     torch.testing.assert_close(grad(total)(values, HOLES), expected, rtol=1e-12, atol=1e-13)
-    batched = vmap(lambda v, y: log_density(v, y, PAPER, validate=False))(values[:, None], HOLES[:, None])
-    torch.testing.assert_close(batched[:, 0], log_density(values, HOLES, PAPER), rtol=1e-13, atol=1e-14)
+    batched = vmap(lambda v, y: log_density(v, y, PAPER, validate=False))(
+        values[:, None], HOLES[:, None]
+    )
+    torch.testing.assert_close(
+        batched[:, 0], log_density(values, HOLES, PAPER), rtol=1e-13, atol=1e-14
+    )
     per_row = vmap(grad(total))(values[:, None], HOLES[:, None])
     torch.testing.assert_close(per_row[:, 0], expected, rtol=1e-12, atol=1e-13)
     hessian = jacrev(grad(total))(values, Y)

@@ -21,7 +21,9 @@ LABELS_ONLY = CopulaParameters([[1, 0.95], [0.95, 1]], [])
 HERE = Path(__file__).parent
 
 
-def batch(parameters: CopulaParameters, spread: float, n: int = 24) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(
+    parameters: CopulaParameters, spread: float, n: int = 24
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return outputs that reach ``spread`` and responses, a fifth of them missing."""
     generator = torch.Generator().manual_seed(int(spread))
     outputs = spread * torch.randn(n, parameters.p, generator=generator, dtype=torch.float64)
@@ -32,14 +34,23 @@ def batch(parameters: CopulaParameters, spread: float, n: int = 24) -> tuple[tor
     return outputs, y
 
 
-CASES = [(PAPER, 1.0), (PAPER, 20.0), (PAPER, 500.0), (OPPOSED, 2.0), (OPPOSED, 100.0), (LABELS_ONLY, 4.0)]
+CASES = [
+    (PAPER, 1.0),
+    (PAPER, 20.0),
+    (PAPER, 500.0),
+    (OPPOSED, 2.0),
+    (OPPOSED, 100.0),
+    (LABELS_ONLY, 4.0),
+]
 
 
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
     """What the kernel returns for each case, with holes, complete, and in float32 and transposed memory."""
     if find_spec("triton") is None:
-        pytest.skip("Triton is not installed (it comes with PyTorch for Linux): nothing to interpret")
+        pytest.skip(
+            "Triton is not installed (it comes with PyTorch for Linux): nothing to interpret"
+        )
     from cevit_lib.copula.kernel import pack
 
     cases = []
@@ -49,7 +60,9 @@ def interpreted(tmp_path_factory):
         cases.append((outputs, y, table, True))
         cases.append((outputs.float().T.contiguous().T, y.float(), table, True))
         cases.append((outputs, y.nan_to_num(1.0), pack(condition(parameters)), False))
-    broken = torch.tensor([[0.0, torch.nan, 1.0, 1.0], [0.0, 0.0, torch.nan, 1.0], [0.0, 0.0, 0.0, torch.inf]])
+    broken = torch.tensor(
+        [[0.0, torch.nan, 1.0, 1.0], [0.0, 0.0, torch.nan, 1.0], [0.0, 0.0, 0.0, torch.inf]]
+    )
     cases.append((broken, torch.zeros(3, 4), pack(condition(PAPER)), False))
     file = tmp_path_factory.mktemp("kernel") / "cases.pt"
     torch.save(cases, file)
@@ -81,7 +94,9 @@ def log_quadrant(x, y, rho):
     """Return log Phi_2 by mpmath: the integral over the first variable of the conditional probability."""
     root = mpmath.sqrt(1 - rho * rho)
     peaks = [x - 60, x - 12, x - 4, x - 2, x - 1, x]
-    return mpmath.log(mpmath.quad(lambda u: mpmath.npdf(u) * mpmath.ncdf((y - rho * u) / root), peaks))
+    return mpmath.log(
+        mpmath.quad(lambda u: mpmath.npdf(u) * mpmath.ncdf((y - rho * u) / root), peaks)
+    )
 
 
 def test_the_kernel_is_right_in_the_tails(interpreted):
@@ -109,7 +124,9 @@ def test_the_kernel_hides_no_broken_output(interpreted):
 
 def test_no_kernel_without_its_device():
     assert packed_for_gpu(condition(PAPER)) is None
-    assert all(table.packed is None for tables in CopulaLoss(PAPER).tables.values() for table in tables)
+    assert all(
+        table.packed is None for tables in CopulaLoss(PAPER).tables.values() for table in tables
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -17,7 +17,9 @@ HOLES[0, 0] = HOLES[1, 2] = torch.nan
 HOLES[3] = torch.nan
 
 
-@pytest.mark.parametrize("make", [lambda **k: CopulaLoss(PAPER, **k), EmpiricalLoss], ids=["copula", "empirical"])
+@pytest.mark.parametrize(
+    "make", [lambda **k: CopulaLoss(PAPER, **k), EmpiricalLoss], ids=["copula", "empirical"]
+)
 @pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])
 def test_reductions_are_alike(make, y):
     rows = make(reduction="none")(X, y)
@@ -29,7 +31,9 @@ def test_reductions_are_alike(make, y):
 
 
 def test_copula_loss_is_minus_the_log_density():
-    torch.testing.assert_close(CopulaLoss(PAPER, reduction="none")(X, Y), -log_density(X, Y, PAPER), rtol=0, atol=0)
+    torch.testing.assert_close(
+        CopulaLoss(PAPER, reduction="none")(X, Y), -log_density(X, Y, PAPER), rtol=0, atol=0
+    )
 
 
 def test_empirical_loss_is_squared_error_plus_cross_entropy_with_the_right_sign():
@@ -76,7 +80,9 @@ def test_float32_parameters_do_not_cost_float64_digits():
     assert float(loss(X, Y)) == float(CopulaLoss(PAPER)(X, Y))
 
 
-@pytest.mark.parametrize("make", [lambda: CopulaLoss(PAPER), EmpiricalLoss], ids=["copula", "empirical"])
+@pytest.mark.parametrize(
+    "make", [lambda: CopulaLoss(PAPER), EmpiricalLoss], ids=["copula", "empirical"]
+)
 def test_autocast_is_left_by_itself(make):
     torch.manual_seed(0)
     head = nn.Linear(8, 4)
@@ -87,7 +93,9 @@ def test_autocast_is_left_by_itself(make):
         loss = make()(outputs, y)
     assert outputs.dtype == torch.bfloat16 and loss.dtype == torch.float32
     loss.backward()
-    assert float(loss.detach()) == pytest.approx(float(make()(outputs.detach().float(), y)), rel=1e-6)
+    assert float(loss.detach()) == pytest.approx(
+        float(make()(outputs.detach().float(), y)), rel=1e-6
+    )
     assert torch.isfinite(head.weight.grad).all()
 
 

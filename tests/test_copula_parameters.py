@@ -29,9 +29,24 @@ def test_counts_and_dtype():
         (GAMMA, [-2.0], ScaleError, r"scale\[0\] is -2"),
         (GAMMA, [float("nan")], ScaleError, "nan"),
         ([[1.0, 0.5], [0.4, 1.0]], [1.0], NotPositiveDefiniteError, r"not symmetric.*0\.5.*0\.4"),
-        ([[1.0, 0.5], [0.5, 2.0]], [1.0], NotPositiveDefiniteError, r"\[1, 1\] is 2, not 1.*covariance"),
-        ([[1.0, float("nan")], [float("nan"), 1.0]], [1.0], NotPositiveDefiniteError, r"\[0, 1\] is nan"),
-        ([[1.0, 1.2], [1.2, 1.0]], [1.0], NotPositiveDefiniteError, r"smallest eigenvalue is -0\.2.*shrink"),
+        (
+            [[1.0, 0.5], [0.5, 2.0]],
+            [1.0],
+            NotPositiveDefiniteError,
+            r"\[1, 1\] is 2, not 1.*covariance",
+        ),
+        (
+            [[1.0, float("nan")], [float("nan"), 1.0]],
+            [1.0],
+            NotPositiveDefiniteError,
+            r"\[0, 1\] is nan",
+        ),
+        (
+            [[1.0, 1.2], [1.2, 1.0]],
+            [1.0],
+            NotPositiveDefiniteError,
+            r"smallest eigenvalue is -0\.2.*shrink",
+        ),
     ],
 )
 def test_refusals_say_what_and_where(correlation, scale, error, message):
@@ -66,13 +81,17 @@ def test_shrink_is_exact_and_never_silent():
 
 
 def test_round_trip_and_moves():
-    parameters = CopulaParameters(torch.tensor(GAMMA, dtype=torch.float64), torch.tensor([0.1 + 0.2]))
+    parameters = CopulaParameters(
+        torch.tensor(GAMMA, dtype=torch.float64), torch.tensor([0.1 + 0.2])
+    )
     again = CopulaParameters.from_dict(parameters.to_dict())
     assert torch.equal(again.correlation, parameters.correlation)
     assert torch.equal(again.scale, parameters.scale.double())
     assert parameters.to(torch.float32).correlation.dtype == torch.float32
     assert "0.5" in repr(parameters)
-    assert torch.equal(CopulaParameters.independent([1.0, 2.0], 3).correlation, torch.eye(5, dtype=torch.float64))
+    assert torch.equal(
+        CopulaParameters.independent([1.0, 2.0], 3).correlation, torch.eye(5, dtype=torch.float64)
+    )
 
 
 def test_gradients_are_kept_and_cut():

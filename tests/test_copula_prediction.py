@@ -21,13 +21,17 @@ NAN = float("nan")
 
 
 def logits(p):
-    return torch.tensor([[0.0, 0.0, *np.log(np.asarray(p) / (1 - np.asarray(p)))]], dtype=torch.float64)
+    return torch.tensor(
+        [[0.0, 0.0, *np.log(np.asarray(p) / (1 - np.asarray(p)))]], dtype=torch.float64
+    )
 
 
 def test_cells_are_probabilities_with_the_right_margins():
     cells = class_probabilities(X, PAPER)
     assert cells.shape == (4, 2, 2) and (cells > 0).all()
-    torch.testing.assert_close(cells.sum((1, 2)), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        cells.sum((1, 2)), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14
+    )
     torch.testing.assert_close(cells[:, 1].sum(1), torch.sigmoid(X[:, 2]), rtol=1e-13, atol=0)
     torch.testing.assert_close(cells[:, :, 1].sum(1), torch.sigmoid(X[:, 3]), rtol=1e-13, atol=0)
 
@@ -56,7 +60,9 @@ def test_cells_given_the_measurements():
     y[3, 0] = NAN
     cells = class_probabilities(X, parameters, torch.tensor(y)).numpy()
     for row in range(4):
-        expected = np.array([[factor.density(OUTPUTS[row], [*y[row, :2], a, b]) for b in (0, 1)] for a in (0, 1)])
+        expected = np.array(
+            [[factor.density(OUTPUTS[row], [*y[row, :2], a, b]) for b in (0, 1)] for a in (0, 1)]
+        )
         np.testing.assert_allclose(cells[row], expected / expected.sum(), rtol=1e-11)
     nothing = class_probabilities(X, parameters, torch.full_like(X, torch.nan))
     torch.testing.assert_close(nothing, class_probabilities(X, parameters), rtol=1e-12, atol=0)
@@ -65,7 +71,10 @@ def test_cells_given_the_measurements():
 def test_printed_cells_swap_the_corners():
     """The printed p_(1,1) is the probability of (0, 0), and the printed four do not sum to one."""
     outputs = logits([0.7, 0.4])
-    right, printed = class_probabilities(outputs, PAPER), class_probabilities(outputs, PAPER, formula="printed")
+    right, printed = (
+        class_probabilities(outputs, PAPER),
+        class_probabilities(outputs, PAPER, formula="printed"),
+    )
     assert float(printed[0, 1, 1]) == pytest.approx(float(right[0, 0, 0]), rel=1e-12)
     assert float(printed.sum()) == pytest.approx(1 + 2 * float(right[0, 0, 0]), rel=1e-12)
     assert abs(float(printed.sum()) - 1) > 0.4
@@ -92,7 +101,9 @@ def test_update_of_what_is_missing_against_integration(p0, p1):
     outputs = rng.normal(size=(n, p0 + p1))
     y = np.concatenate([rng.normal(size=(n, p0)), rng.integers(0, 2, (n, p1))], 1)
     y[observed == 0] = NAN
-    got = condition_on(torch.tensor(outputs), torch.tensor(y), CopulaParameters(factor.gamma, factor.scale))
+    got = condition_on(
+        torch.tensor(outputs), torch.tensor(y), CopulaParameters(factor.gamma, factor.scale)
+    )
     for row in range(n):
         mean, sd, probability = factor.complete(outputs[row], y[row])
         np.testing.assert_allclose(got.mean[row], mean, rtol=1e-8, atol=1e-9)
@@ -123,7 +134,10 @@ def test_the_other_eye_informs():
 def test_works_without_gradients_and_names_faults():
     with torch.inference_mode():
         values = torch.zeros(1, 4)
-        assert condition_on(values, torch.tensor([[NAN, 1.0, 1.0, NAN]]), PAPER).mean.shape == (1, 2)
+        assert condition_on(values, torch.tensor([[NAN, 1.0, 1.0, NAN]]), PAPER).mean.shape == (
+            1,
+            2,
+        )
     with pytest.raises(LabelError, match=r"y\[0, 2\]"):
         condition_on(torch.zeros(1, 4), torch.tensor([[0.0, 0.0, 0.3, 0.0]]), PAPER)
     with pytest.raises(ShapeError):

@@ -48,7 +48,10 @@ def synthetic(request) -> SyntheticPairs:
 def test_pixels_have_the_printed_means_variances_and_correlation(synthetic):
     images = synthetic.images[:, :, 0].numpy().astype(float)
     variance = 0.5 if synthetic.truth.process == "text" else 0.25
-    for block, mean, var in ((images[..., -24:, -24:], 0.5, 0.25), (images[..., :24, :24], 0.0, variance)):
+    for block, mean, var in (
+        (images[..., -24:, -24:], 0.5, 0.25),
+        (images[..., :24, :24], 0.0, variance),
+    ):
         for eye in (0, 1):
             expect(block[:, eye], mean)
             expect((block[:, eye] - mean) ** 2, var)
@@ -77,7 +80,10 @@ def test_regression_functions_by_hand():
 
     images = np.zeros((1, 2, 72, 72))
     images[0, :, 1, 2] = 2.0  # row 2, column 3: Omega_1
-    images[0, :, 3, 5], images[0, :, 5, 3] = 0.7, 0.1  # two corners of Omega_2, which enters as it is
+    images[0, :, 3, 5], images[0, :, 5, 3] = (
+        0.7,
+        0.1,
+    )  # two corners of Omega_2, which enters as it is
     images[0, :, 6, 6], images[0, :, 8, 7] = 1.0, 1.5  # Omega_3
     images[0, :, 0, 4] = 50.0  # rows 1-3 but columns 4-6: in no index set
     g1, g2 = regression_functions(images, "text")
@@ -90,7 +96,9 @@ def test_regression_functions_by_hand():
 def test_g_has_the_moments_of_theory():
     data = SyntheticPairs(6000, np.random.default_rng(3))
     g1, g2 = data.truth.g1.numpy(), data.truth.g2.numpy()
-    variance_tanh = integrate.quad(lambda x: np.tanh(x) ** 2 * stats.norm.pdf(x, scale=np.sqrt(0.5)), -12, 12)[0]
+    variance_tanh = integrate.quad(
+        lambda x: np.tanh(x) ** 2 * stats.norm.pdf(x, scale=np.sqrt(0.5)), -12, 12
+    )[0]
     expect(g2[:, 0], 0.0)
     expect(g2**2, 9 * 0.5)
     expect(g1[:, 1] ** 2, 9 * 0.5 + 18 * variance_tanh)
@@ -109,14 +117,21 @@ def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
     label, residual = data.y[:, 2:].numpy(), (data.y[:, :2] - data.truth.g1).numpy()
     probability = stats.norm.cdf(data.truth.g2.numpy())
     expect(label - probability, 0.0)
-    torch.testing.assert_close(torch.sigmoid(data.truth.outputs[:, 2:]), torch.from_numpy(probability))
+    torch.testing.assert_close(
+        torch.sigmoid(data.truth.outputs[:, 2:]), torch.from_numpy(probability)
+    )
     # E[e1 * 1{g + e3 > 0}] = rho13 * phi(g), and likewise for the other pairs
     for eye, label_eye, rho in ((0, 0, 0.294), (0, 1, 0.213), (1, 0, 0.205), (1, 1, 0.336)):
-        gap = residual[:, eye] * label[:, label_eye] - rho * stats.norm.pdf(data.truth.g2.numpy()[:, label_eye])
+        gap = residual[:, eye] * label[:, label_eye] - rho * stats.norm.pdf(
+            data.truth.g2.numpy()[:, label_eye]
+        )
         expect(gap, 0.0)
-    both = np.array([
-        stats.multivariate_normal.cdf(g, cov=[[1, 0.569], [0.569, 1]]) for g in data.truth.g2.numpy()[:300]
-    ])
+    both = np.array(
+        [
+            stats.multivariate_normal.cdf(g, cov=[[1, 0.569], [0.569, 1]])
+            for g in data.truth.g2.numpy()[:300]
+        ]
+    )
     expect(label[:300].prod(1) - both, 0.0)
 
 
@@ -139,7 +154,9 @@ def test_same_generator_same_data():
 
 
 @pytest.mark.parametrize(
-    "arguments", [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))], ids=str
+    "arguments",
+    [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))],
+    ids=str,
 )
 def test_synthetic_pairs_refuse_what_makes_no_sense(arguments):
     with pytest.raises(ParameterError):
@@ -169,7 +186,9 @@ def test_hash_sees_ids_responses_and_pixels_but_not_the_kind_of_nan():
     y = data.y.clone()
     y[0, 0] = float("nan")
     one = PairedEyes(data.images, y, data.ids, data.responses, 2)
-    two = PairedEyes(data.images, torch.where(torch.isnan(y), -float("nan"), y), data.ids, data.responses, 2)
+    two = PairedEyes(
+        data.images, torch.where(torch.isnan(y), -float("nan"), y), data.ids, data.responses, 2
+    )
     assert one.hash == two.hash != data.hash
     pixels = data.images.clone()
     pixels[0, 0, 0, 0, 0] ^= 1
@@ -223,7 +242,10 @@ def test_a_rare_class_reaches_every_fold_or_the_split_is_refused():
     data = make_pairs(50)
     rare = PairedEyes(data.images, y, data.ids, data.responses, 2)
     for seed in range(20):
-        assert all(rare.y[s.test, 2].sum() == 1 for s in split_by_patient(rare, 5, np.random.default_rng(seed)))
+        assert all(
+            rare.y[s.test, 2].sum() == 1
+            for s in split_by_patient(rare, 5, np.random.default_rng(seed))
+        )
     rarer = PairedEyes(data.images[1:], y[1:], data.ids[1:], data.responses, 2)
     with pytest.raises(DataError, match=r"response 'c' has \d+ zeros and 0 ones"):
         split_by_patient(rarer, 5, np.random.default_rng(0))
@@ -247,7 +269,9 @@ def test_hold_out_takes_the_share_from_every_pattern():
 
 def test_a_patient_on_both_sides_is_caught():
     data = make_pairs(10, repeat=2)
-    with pytest.raises(DataError, match="1 patients stand in training and in test data, among them 000"):
+    with pytest.raises(
+        DataError, match="1 patients stand in training and in test data, among them 000"
+    ):
         assert_disjoint(data, Split(train=np.array([0, 2, 3]), test=np.array([1])))
 
 
@@ -275,13 +299,17 @@ def test_exif_orientation_is_honoured(tmp_path):
     straight = quarters(tmp_path / "q.png")
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
-    Image.open(straight).transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    Image.open(straight).transpose(Image.Transpose.ROTATE_90).save(
+        tmp_path / "turned.png", exif=exif
+    )
     torch.testing.assert_close(read_image(tmp_path / "turned.png", 32), read_image(straight, 32))
 
 
 def test_a_truncated_file_is_named(tmp_path):
     path = tmp_path / "7_OD_1.jpg"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(path)
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(
+        path
+    )
     path.write_bytes(path.read_bytes()[:900])
     with pytest.raises(DataError, match="7_OD_1.jpg cannot be read"):
         read_image(path, 32)
@@ -304,7 +332,11 @@ def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
 
 # ---- GRAPE ----------------------------------------------------------------------------------------------------------
 
-COLUMNS = [f"{stem}_{eye}" for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp") for eye in ("od", "os")]
+COLUMNS = [
+    f"{stem}_{eye}"
+    for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
+    for eye in ("od", "os")
+]
 
 
 @pytest.fixture
@@ -312,10 +344,14 @@ def little_grape(tmp_path) -> Path:
     """A folder in GRAPE's layout with three invented patients."""
     (tmp_path / "images_roi").mkdir()
     lines = ["subject," + ",".join(COLUMNS)]
-    for k, (subject, thickness, field) in enumerate((("007", 80, 25), ("12", 60, 12), ("13", "", 21))):
+    for k, (subject, thickness, field) in enumerate(
+        (("007", 80, 25), ("12", 60, 12), ("13", "", 21))
+    ):
         names = [f"{subject}_{eye}_1.jpg" for eye in ("OD", "OS")]
         for j, name in enumerate(names):
-            Image.fromarray(np.full((20, 20, 3), 10 + 40 * j + k, dtype=np.uint8)).save(tmp_path / "images_roi" / name)
+            Image.fromarray(np.full((20, 20, 3), 10 + 40 * j + k, dtype=np.uint8)).save(
+                tmp_path / "images_roi" / name
+            )
         row = [subject, thickness, 70 + k, field, 30 - k, *names, 1, 1, 0, 0]
         lines.append(",".join(map(str, row)))
     (tmp_path / "pairs.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
@@ -329,8 +365,11 @@ def test_grape_puts_the_left_eye_first_and_keeps_ids_as_text(little_grape):
     brightness = data.load().mean((2, 3, 4))
     assert (brightness[:, 0] > brightness[:, 1]).all()  # the left eyes were painted brighter
     assert data.notes["flow"] == {
-        "patients with both eyes": 3, "without both roi images": 0, "without all four responses": 1, "kept": 2
-    }  # fmt: skip
+        "patients with both eyes": 3,
+        "without both roi images": 0,
+        "without all four responses": 1,
+        "kept": 2,
+    }
 
 
 def test_grape_keeps_missing_responses_on_request(little_grape):
@@ -341,7 +380,9 @@ def test_grape_keeps_missing_responses_on_request(little_grape):
 
 def test_a_wrong_cell_is_named_by_line_and_column(little_grape):
     table = little_grape / "pairs.csv"
-    table.write_text(table.read_text(encoding="utf-8").replace("12,60,", "12,6O,"), encoding="utf-8")
+    table.write_text(
+        table.read_text(encoding="utf-8").replace("12,60,", "12,6O,"), encoding="utf-8"
+    )
     with pytest.raises(DataError, match=r"line 3 \(subject 12\), column 'rnfl_mean_od': '6O'"):
         load_grape(little_grape, size=8)
 
@@ -370,7 +411,11 @@ def test_without_data_the_message_says_what_to_set_and_where_to_get_it(monkeypat
 
 def test_grape_has_112_complete_pairs(grape_folder):
     data = load_grape(grape_folder, size=32)
-    assert len(data) == 112 and data.complete.all() and data.notes["flow"]["patients with both eyes"] == 119
+    assert (
+        len(data) == 112
+        and data.complete.all()
+        and data.notes["flow"]["patients with both eyes"] == 119
+    )
     assert len(load_grape(grape_folder, size=32, missing="keep")) == 119
     assert len(load_grape(grape_folder, size=32, images="cfp")) == 81
     labels = data.binary

@@ -8,7 +8,7 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, OphthalmicPhotography8BitImageStorage, generate_uid
 
-from cevit_lib.check_data import check, inspect
+from cevit_lib.clinic.check_data import check, inspect
 from cevit_lib.datasets import load_paired_table, read_image
 from cevit_lib.datasets.dicom import read_dicom
 from cevit_lib.errors import DataError
@@ -20,13 +20,18 @@ def write(path, samples, eye="R", kind=None, bits=None):
     color, allocated = samples.shape[-1] == 3, 8 * samples.dtype.itemsize
     meta = FileMetaDataset()
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = OphthalmicPhotography8BitImageStorage, "1.2.3"
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = (
+        OphthalmicPhotography8BitImageStorage,
+        "1.2.3",
+    )
     data = FileDataset(str(path), {}, file_meta=meta, preamble=bytes(128))
     data.SOPClassUID, data.SOPInstanceUID = OphthalmicPhotography8BitImageStorage, generate_uid()
     data.PatientName, data.ImageLaterality = "Secret^Name", eye
     frames = samples.shape[0] if samples.ndim == 3 + color else 1
     data.Rows, data.Columns = samples.shape[-3:-1] if color else samples.shape[-2:]
-    data.SamplesPerPixel, data.PhotometricInterpretation = (3, "RGB") if color else (1, kind or "MONOCHROME2")
+    data.SamplesPerPixel, data.PhotometricInterpretation = (
+        (3, "RGB") if color else (1, kind or "MONOCHROME2")
+    )
     if color:
         data.PlanarConfiguration = 0
     if frames > 1:
@@ -45,9 +50,13 @@ COLOR = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 def test_colour_of_eight_bits_is_read_as_it_is(tmp_path):
     path = write(tmp_path / "eye.dcm", COLOR)
     assert np.array_equal(read_image(path, 32).permute(1, 2, 0).numpy(), COLOR)
-    assert np.array_equal(read_image(path, 32, mirror=True).permute(1, 2, 0).numpy(), COLOR[:, ::-1])
+    assert np.array_equal(
+        read_image(path, 32, mirror=True).permute(1, 2, 0).numpy(), COLOR[:, ::-1]
+    )
     Image.fromarray(COLOR).save(tmp_path / "eye.png")
-    assert np.array_equal(read_image(tmp_path / "eye.png", 16), read_image(path, 16))  # the same picture, either way
+    assert np.array_equal(
+        read_image(tmp_path / "eye.png", 16), read_image(path, 16)
+    )  # the same picture, either way
 
 
 @pytest.mark.parametrize("bits", [10, 12, 16])
@@ -90,16 +99,29 @@ def test_a_folder_of_dicom_is_a_data_set_and_the_header_may_contradict_the_table
     rows = ["id,eye,image,axial_length"]
     for i in range(4):
         for eye in "RL":
-            write(tmp_path / f"{i}{eye}.dcm", rng.integers(0, 256, (20, 20, 3), dtype=np.uint8), eye)
+            write(
+                tmp_path / f"{i}{eye}.dcm", rng.integers(0, 256, (20, 20, 3), dtype=np.uint8), eye
+            )
             rows.append(f"{i:02d},{eye},{i}{eye}.dcm,{23 + i}.5")
     table = tmp_path / "eyes.csv"
     table.write_text("\n".join(rows) + "\n")
-    layout = {"patient": "id", "eye": "eye", "image": "image", "continuous": {"AL": "axial_length"}, "size": 20}
+    layout = {
+        "patient": "id",
+        "eye": "eye",
+        "image": "image",
+        "continuous": {"AL": "axial_length"},
+        "size": 20,
+    }
     assert check(table, tmp_path, layout).problems == []
     data = load_paired_table(table, tmp_path, layout)
     assert data.load().shape == (4, 2, 3, 20, 20) and "Secret" not in str(data.notes)
     write(tmp_path / "1R.dcm", rng.integers(0, 256, (20, 20, 3), dtype=np.uint8), "L")
     (problem,) = check(table, tmp_path, layout).errors
-    assert "1R.dcm is in the place of OD, its DICOM header says OS" in str(problem) and problem.line == 4
-    write(tmp_path / "2R.dcm", read_dicom(tmp_path / "3L.dcm").picture, "R")  # other header, the same pixels
+    assert (
+        "1R.dcm is in the place of OD, its DICOM header says OS" in str(problem)
+        and problem.line == 4
+    )
+    write(
+        tmp_path / "2R.dcm", read_dicom(tmp_path / "3L.dcm").picture, "R"
+    )  # other header, the same pixels
     assert "the same photograph" in str(check(table, tmp_path, layout).errors)

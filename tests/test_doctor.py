@@ -2,18 +2,26 @@
 
 import pytest
 
-from cevit_lib import doctor
-from cevit_lib.cli import main
+from cevit_lib.clinic import doctor
+from cevit_lib.clinic.cli import main
 
 
-@pytest.mark.parametrize(("torch", "torchvision", "fits", "words"), [
-    ("2.14.1", "0.29.1", True, ""),
-    ("2.9.1+cpu", "0.24.1+cpu", True, ""),
-    ("2.11.0", "0.26.0", True, ""),
-    ("2.14.1", "0.28.0", False, "torch 2.14.1 needs torchvision 0.29.*, but 0.28.0 is installed"),
-    ("2.14.1", "0.2.9", False, "needs torchvision 0.29.*"),
-    ("2.14.1+cpu", "0.29.1+cu128", False, "are different builds"),
-])
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "fits", "words"),
+    [
+        ("2.14.1", "0.29.1", True, ""),
+        ("2.9.1+cpu", "0.24.1+cpu", True, ""),
+        ("2.11.0", "0.26.0", True, ""),
+        (
+            "2.14.1",
+            "0.28.0",
+            False,
+            "torch 2.14.1 needs torchvision 0.29.*, but 0.28.0 is installed",
+        ),
+        ("2.14.1", "0.2.9", False, "needs torchvision 0.29.*"),
+        ("2.14.1+cpu", "0.29.1+cu128", False, "are different builds"),
+    ],
+)
 def test_torch_and_torchvision_are_judged_as_a_pair(torch, torchvision, fits, words):
     faults = []
     line = doctor.torch_pair(torch, torchvision, faults)
@@ -38,9 +46,17 @@ def test_report_says_where_data_weights_and_records_were_looked_for(tmp_path, mo
     monkeypatch.setenv("CEVIT_RESULTS", str(tmp_path / "results"))
     assert main(["doctor", "--no-devices"]) == 0
     out = capsys.readouterr().out
-    for words in (f"grape: found in {tmp_path / 'data' / 'grape'}", "papila: not found (looked in", "timm/vit_tiny",
-                  f"torch hub {tmp_path / 'torch' / 'hub' / 'checkpoints'}: none found", "toy: 1", "cevit_lib ",
-                  "pair     torch", "project root", "No fault found."):
+    for words in (
+        f"grape: found in {tmp_path / 'data' / 'grape'}",
+        "papila: not found (looked in",
+        "timm/vit_tiny",
+        f"torch hub {tmp_path / 'torch' / 'hub' / 'checkpoints'}: none found",
+        "toy: 1",
+        "cevit_lib ",
+        "pair     torch",
+        "project root",
+        "No fault found.",
+    ):
         assert words in out
 
 
@@ -53,11 +69,16 @@ def test_unset_data_folder_says_which_variable_to_set(monkeypatch):
 
 def test_a_missing_core_package_is_a_fault_with_a_remedy(monkeypatch, capsys):
     found = doctor.installed
-    monkeypatch.setattr(doctor, "installed", lambda name: None if name in ("scipy", "timm") else found(name))
+    monkeypatch.setattr(
+        doctor, "installed", lambda name: None if name in ("scipy", "timm") else found(name)
+    )
     assert main(["doctor", "--no-devices"]) == 1
     out = capsys.readouterr().out
     assert "FAULT: the core needs scipy: pip install cevit-lib" in out
-    assert "not installed: timm (pip install 'cevit-lib[vit]')" in out and "FAULT: the core needs timm" not in out
+    assert (
+        "not installed: timm (pip install 'cevit-lib[vit]')" in out
+        and "FAULT: the core needs timm" not in out
+    )
 
 
 def test_devices_are_those_that_torch_sees():

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cevit_lib import cli, download
+from cevit_lib.clinic import cli, download
 from cevit_lib.datasets import load_grape, load_papila
 from cevit_lib.errors import DataError
 
@@ -59,8 +59,13 @@ class Archive(BaseHTTPRequestHandler):
     def entry(self, root, name):
         content = type(self).files[name]
         digest = hashlib.md5(content).hexdigest() if type(self).checksums else ""
-        return {"name": name, "size": len(content), "download_url": f"{root}/files/{name.replace(' ', '%20')}",
-                "computed_md5": digest, "supplied_md5": digest}  # fmt: skip
+        return {
+            "name": name,
+            "size": len(content),
+            "download_url": f"{root}/files/{name.replace(' ', '%20')}",
+            "computed_md5": digest,
+            "supplied_md5": digest,
+        }
 
     def answer(self, content):
         self.send_response(200)
@@ -72,8 +77,15 @@ class Archive(BaseHTTPRequestHandler):
 @pytest.fixture
 def archive(monkeypatch):
     """A fresh archive with a table and a zip file."""
-    kind = type("Fresh", (Archive,), {"files": {"a table.xlsx": TABLE, "pictures.zip": PICTURES.getvalue()},
-                                      "cut": {}, "seen": []})  # fmt: skip
+    kind = type(
+        "Fresh",
+        (Archive,),
+        {
+            "files": {"a table.xlsx": TABLE, "pictures.zip": PICTURES.getvalue()},
+            "cut": {},
+            "seen": [],
+        },
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(download, "API", f"http://127.0.0.1:{server.server_port}/v2")
@@ -91,7 +103,11 @@ def cevit(*words) -> int:
 def test_a_collection_is_listed_fetched_checked_and_unpacked(archive, tmp_path, capsys):
     assert cevit("grape", "--folder", tmp_path / "grape", "--list") == 0
     out = capsys.readouterr().out
-    assert "the tables" in out and "photographs" in out and f"md5:{hashlib.md5(TABLE).hexdigest()}" in out
+    assert (
+        "the tables" in out
+        and "photographs" in out
+        and f"md5:{hashlib.md5(TABLE).hexdigest()}" in out
+    )
     assert "10.6084/m9.figshare.c.6406319.v1" in out and not (tmp_path / "grape").exists()
     assert cevit("grape", "--folder", tmp_path / "grape") == 0
     assert (tmp_path / "grape" / "a table.xlsx").read_bytes() == TABLE
@@ -116,7 +132,9 @@ def test_what_was_cut_goes_on_where_it_stopped(archive, tmp_path, capsys):
     assert (tmp_path / "a table.xlsx").read_bytes() == TABLE and not part.exists()
 
 
-def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(archive, tmp_path, capsys, monkeypatch):
+def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(
+    archive, tmp_path, capsys, monkeypatch
+):
     (tmp_path / "a table.xlsx.part").write_bytes(b"of another version" * 100)
     assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 2
     assert "wrong checksum, nothing is kept" in capsys.readouterr().err
@@ -126,7 +144,9 @@ def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(archive, tmp_pa
     assert "it is left as it is" in capsys.readouterr().err
     assert (tmp_path / "a table.xlsx").read_bytes() == b"mine"
     source = download.Source("10.1/x", 99, False, "x", "x", {"a table.xlsx": "sha256:" + "0" * 64})
-    monkeypatch.setitem(download.SOURCES, "papila", source)  # our own checksum goes before the archive's
+    monkeypatch.setitem(
+        download.SOURCES, "papila", source
+    )  # our own checksum goes before the archive's
     assert cevit("papila", "--folder", tmp_path / "other", "--only", "*.xlsx") == 2
     assert "wrong checksum" in capsys.readouterr().err
 
@@ -142,8 +162,14 @@ def test_offline_it_says_what_to_fetch_and_where_to_put_it(tmp_path, capsys, mon
     monkeypatch.setattr(download, "API", "http://127.0.0.1:9")  # nobody listens there
     assert cevit("grape", "--folder", tmp_path / "here") == 2
     said = capsys.readouterr().err
-    for words in ("10.6084/m9.figshare.c.6406319.v1", "VF and clinical information.xlsx", str(tmp_path / "here"),
-                  "sha256:72d1d659a399", "ROI", "By hand"):  # fmt: skip
+    for words in (
+        "10.6084/m9.figshare.c.6406319.v1",
+        "VF and clinical information.xlsx",
+        str(tmp_path / "here"),
+        "sha256:72d1d659a399",
+        "ROI",
+        "By hand",
+    ):
         assert words in said
     assert len(said.strip().splitlines()) == 1 and not (tmp_path / "here").exists()
     monkeypatch.delenv("CEVIT_DATA", raising=False)
@@ -171,22 +197,38 @@ def test_a_zip_file_leads_nowhere_else_and_replaces_nothing(tmp_path):
 
 # The archives' own layouts, with invented patients.
 
+
 def write_grape(folder):
     """Patients 7 (both eyes) and 8 (one), and 9 without the left thickness."""
     book = openpyxl.Workbook()
     sheet = book.active
     sheet.title = "Baseline"
-    head = ["Subject Number", "Laterality", "Age", "OCT RNFL thickness", None, "Corresponding CFP", "VF"]
+    head = [
+        "Subject Number",
+        "Laterality",
+        "Age",
+        "OCT RNFL thickness",
+        None,
+        "Corresponding CFP",
+        "VF",
+    ]
     sheet.append([*head, *[None] * 60])
     sheet.append([None, None, None, "Mean", "S", None, *range(61)])
     (folder / "ROI images").mkdir(parents=True)
-    for subject, eye, rnfl, level in ((7, "OD", 90, 20), (7, "OS", 80.5, 25), (8, "OD", 70, 20), (9, "OD", 60, 30),
-                                      (9, "OS", "/", 10)):  # fmt: skip
+    for subject, eye, rnfl, level in (
+        (7, "OD", 90, 20),
+        (7, "OS", 80.5, 25),
+        (8, "OD", 70, 20),
+        (9, "OD", 60, 30),
+        (9, "OS", "/", 10),
+    ):
         field = [level] * 61
         field[21] = field[32] = -1  # the blind spot
         field[0] = -1  # not seen: counts as 0
         sheet.append([subject, eye, 50, rnfl, 1, f"{subject}_{eye}_1.jpg", *field])
-        Image.fromarray(np.full((20, 20, 3), subject, np.uint8)).save(folder / "ROI images" / f"{subject}_{eye}_1.jpg")
+        Image.fromarray(np.full((20, 20, 3), subject, np.uint8)).save(
+            folder / "ROI images" / f"{subject}_{eye}_1.jpg"
+        )
     book.save(folder / "VF and clinical information.xlsx")
 
 
@@ -206,12 +248,18 @@ def test_grape_is_read_as_its_archive_has_it(tmp_path):
 def test_grapes_own_sheet_gives_the_prepared_tables_numbers(grape_folder, tmp_path):
     if not (grape_folder / "VF and clinical information.xlsx").is_file():
         pytest.skip("GRAPE's own sheet is not in the folder of the prepared table")
-    (tmp_path / "VF and clinical information.xlsx").symlink_to(grape_folder / "VF and clinical information.xlsx")
+    (tmp_path / "VF and clinical information.xlsx").symlink_to(
+        grape_folder / "VF and clinical information.xlsx"
+    )
     (tmp_path / "ROIs").mkdir()
     for path in (grape_folder / "images_roi").iterdir():
         (tmp_path / "ROIs" / path.name).symlink_to(path)
     prepared, original = load_grape(grape_folder, size=32), load_grape(tmp_path, size=32)
-    assert prepared.ids == original.ids and torch.equal(prepared.y, original.y) and prepared.hash == original.hash
+    assert (
+        prepared.ids == original.ids
+        and torch.equal(prepared.y, original.y)
+        and prepared.hash == original.hash
+    )
 
 
 def write_papila(folder, eyes):
@@ -220,7 +268,9 @@ def write_papila(folder, eyes):
     for eye, rows in eyes.items():
         book = openpyxl.Workbook()
         sheet = book.active
-        sheet.append([None, "Age", "Gender", "Diagnosis", "Refractive_Defect", None, None, "Axial_Length"])
+        sheet.append(
+            [None, "Age", "Gender", "Diagnosis", "Refractive_Defect", None, None, "Axial_Length"]
+        )
         sheet.append([None, None, None, None, "dioptre_1", "dioptre_2", "astigmatism", None])
         sheet.append(["ID"])
         for patient, age, gender, sphere, cylinder, length in rows:
@@ -229,10 +279,21 @@ def write_papila(folder, eyes):
 
 
 def test_papila_is_read_as_its_archive_has_it_and_its_slips_are_put_right(tmp_path):
-    write_papila(tmp_path, {
-        "OD": [("002", 47, 0, 0.75, -1.75, 23.64), ("077", 68, 0, None, 0.5, 25.51), ("150", 81, 1, 2, -200, 22.55)],
-        "OS": [("002", 47, 0, -0.5, -1.5, 23.77), ("077", 68, 0, 1, -1, None), ("150", 81, 1, 2, -1, 22.5)],
-    })  # fmt: skip
+    write_papila(
+        tmp_path,
+        {
+            "OD": [
+                ("002", 47, 0, 0.75, -1.75, 23.64),
+                ("077", 68, 0, None, 0.5, 25.51),
+                ("150", 81, 1, 2, -200, 22.55),
+            ],
+            "OS": [
+                ("002", 47, 0, -0.5, -1.5, 23.77),
+                ("077", 68, 0, 1, -1, None),
+                ("150", 81, 1, 2, -1, 22.5),
+            ],
+        },
+    )
     data = load_papila(tmp_path, missing="keep")
     assert data.ids == ("002", "077", "150")
     nan = float("nan")
@@ -257,7 +318,10 @@ def test_papilas_sheets_with_its_raw_values_give_the_prepared_table(papila_folde
         numbers = map(number, (r.sphere_raw, r.cylinder_raw, r.axial_length))
         eyes.setdefault(r.eye, []).append((r.patient, int(r.age), int(r.sex == "F"), *numbers))
     write_papila(tmp_path, eyes)
-    prepared, original = load_papila(papila_folder, missing="keep"), load_papila(tmp_path, missing="keep")
+    prepared, original = (
+        load_papila(papila_folder, missing="keep"),
+        load_papila(tmp_path, missing="keep"),
+    )
     assert prepared.ids == original.ids
     torch.testing.assert_close(prepared.y, original.y, equal_nan=True)
     torch.testing.assert_close(prepared.covariates, original.covariates, equal_nan=True)

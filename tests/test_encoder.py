@@ -7,7 +7,14 @@ import pytest
 import timm
 import torch
 
-from cevit_lib.encoder import BiChannelViT, ResidualAdapter, SplitQKV, base_hash, lora_layers, part_of
+from cevit_lib.encoder import (
+    BiChannelViT,
+    ResidualAdapter,
+    SplitQKV,
+    base_hash,
+    lora_layers,
+    part_of,
+)
 from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, ShapeError
 
 TINY = dict(img_size=48, patch_size=12, in_chans=1, embed_dim=48, depth=2, num_heads=2)
@@ -16,7 +23,11 @@ NAME = "vit_tiny_patch16_224"
 
 def build(seed: int = 0, **changes) -> BiChannelViT:
     """Return a tiny encoder with random weights, in evaluation mode."""
-    arguments = dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(seed)) | TINY | changes
+    arguments = (
+        dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(seed))
+        | TINY
+        | changes
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
         return BiChannelViT(**arguments).eval()
@@ -40,7 +51,9 @@ def shake(model: torch.nn.Module, seed: int = 2) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize(
-    "changes", [dict(), dict(lora="separate"), dict(lora_rank=0), dict(adapter_input="layer-norm")], ids=str
+    "changes",
+    [dict(), dict(lora="separate"), dict(lora_rank=0), dict(adapter_input="layer-norm")],
+    ids=str,
 )
 def test_class_token_equals_timms_own_on_each_eye(changes):
     model = build(**changes)
@@ -62,10 +75,16 @@ def test_class_token_equals_timms_own_on_each_eye(changes):
 def test_features_are_the_class_token():
     model = build()
     seen = {}
-    model.backbone.norm.register_forward_hook(lambda module, arguments, out: seen.update(tokens=out))
+    model.backbone.norm.register_forward_hook(
+        lambda module, arguments, out: seen.update(tokens=out)
+    )
     with torch.inference_mode():
         features = model.features(images())
-    assert seen["tokens"].shape == (6, 17, 48)  # 16 patches and the class token, both eyes in one batch
+    assert seen["tokens"].shape == (
+        6,
+        17,
+        48,
+    )  # 16 patches and the class token, both eyes in one batch
     assert torch.equal(features, seen["tokens"][:, 0].view(3, 2, 48))
 
 
@@ -87,13 +106,18 @@ def test_shapes_of_vit_base_are_the_printed_ones():
 # ---- parameter counts as printed ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "layers", "numbers"), [("fused", 48, 1_179_648), ("separate", 72, 1_327_104)])
+@pytest.mark.parametrize(
+    ("mode", "layers", "numbers"), [("fused", 48, 1_179_648), ("separate", 72, 1_327_104)]
+)
 def test_vit_base_trains_as_many_numbers_as_printed(mode, layers, numbers):
     with torch.device("meta"), pytest.warns(FrozenRandomWeightsWarning):
         model = BiChannelViT("vit_base_patch16_224", pretrained=False, lora=mode)
     counts = model.count_parameters()
     assert counts["lora"] == {"trainable": numbers, "frozen": 0}
-    assert counts["adapters"] == {"trainable": 55_320, "frozen": 0}  # 12 layers, 2 eyes, 3 * 768 + 1
+    assert counts["adapters"] == {
+        "trainable": 55_320,
+        "frozen": 0,
+    }  # 12 layers, 2 eyes, 3 * 768 + 1
     assert counts["adapter weight"] == {"trainable": 2, "frozen": 0}
     assert counts["heads"] == {"trainable": 4 * 769, "frozen": 0}
     assert counts["backbone"]["trainable"] == 0 and round(counts["backbone"]["frozen"] / 1e6) == 86
@@ -125,7 +149,11 @@ def test_an_eyes_adapters_and_heads_see_that_eye_only():
     adapter = model.backbone.blocks[0].mlp.adapter
     assert adapter.v2.grad[0].abs().max() > 0 and adapter.v2.grad[1].abs().max() == 0
     assert model.adapter_weight.logit.grad[0] != 0 and model.adapter_weight.logit.grad[1] == 0
-    assert model.heads["continuous_2"].weight.grad.abs().max() == 0 < model.heads["binary_1"].weight.grad.abs().max()
+    assert (
+        model.heads["continuous_2"].weight.grad.abs().max()
+        == 0
+        < model.heads["binary_1"].weight.grad.abs().max()
+    )
 
 
 def test_swapping_the_eyes_with_their_adapters_and_heads_swaps_the_outputs():
@@ -159,7 +187,9 @@ def test_a_patients_outputs_do_not_depend_on_the_batch():
 @pytest.mark.parametrize(("domains", "bottleneck"), [(2, 1), (3, 4)])
 def test_adapter_computes_the_display_before_equation_five(domains, bottleneck):
     adapter = shake(ResidualAdapter(6, domains, bottleneck)).double()
-    z = torch.randn(4 * domains, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z = torch.randn(
+        4 * domains, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     alpha = torch.rand(domains, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     got = adapter(z, alpha)
     for i in range(4):
@@ -258,7 +288,9 @@ def test_preprocessing_is_the_backbones_own():
         torch.testing.assert_close(plain.features((x - 0.5) / 0.5), build().features(x))
 
 
-@pytest.mark.parametrize("shape", [(3, 1, 1, 48, 48), (3, 2, 3, 48, 48), (3, 2, 1, 72, 72), (6, 1, 48, 48)])
+@pytest.mark.parametrize(
+    "shape", [(3, 1, 1, 48, 48), (3, 2, 3, 48, 48), (3, 2, 1, 72, 72), (6, 1, 48, 48)]
+)
 def test_images_of_another_shape_are_refused(shape):
     with pytest.raises(ShapeError, match=r"expects \(n, 2, 1, 48, 48\)"):
         build()(torch.zeros(shape))
@@ -294,7 +326,13 @@ def test_weights_come_from_a_file_and_a_foreign_file_is_refused(tmp_path):
 def test_unknown_names_and_options_are_refused():
     with pytest.raises(ParameterError, match="timm has no model 'vit_bse"):
         BiChannelViT("vit_bse_patch16_224", pretrained=False)
-    for wrong in (dict(tasks=("al",)), dict(domains=0), dict(lora="qv"), dict(adapter_input="mlp"), dict(lora_rank=-1)):
+    for wrong in (
+        dict(tasks=("al",)),
+        dict(domains=0),
+        dict(lora="qv"),
+        dict(adapter_input="mlp"),
+        dict(lora_rank=-1),
+    ):
         with pytest.raises(ParameterError):
             build(**wrong)
     with pytest.raises(ShapeError, match="multiple of 2 domains"):
@@ -325,14 +363,24 @@ def test_bf16_autocast_stays_near_float32():
 def test_each_task_has_its_heads_and_a_task_of_the_patient_sees_both_eyes():
     tasks = ("continuous", "continuous", "patient continuous", "binary", "patient binary")
     model = build(tasks=tasks)
-    names = ["continuous_1", "continuous_2", "continuous2_1", "continuous2_2", "patient_continuous", "binary_1",
-             "binary_2", "patient_binary"]  # fmt: skip
+    names = [
+        "continuous_1",
+        "continuous_2",
+        "continuous2_1",
+        "continuous2_2",
+        "patient_continuous",
+        "binary_1",
+        "binary_2",
+        "patient_binary",
+    ]
     assert list(model.heads) == names
     for k, name in enumerate(names):
         torch.nn.init.zeros_(model.heads[name].weight)
         torch.nn.init.constant_(model.heads[name].bias, float(k))
     torch.testing.assert_close(model(images()), torch.arange(8.0).expand(len(images()), 8))
-    model.heads["patient_binary"].weight.data[0, ::3] = 1.0  # not all: the features of an eye sum to nothing
+    model.heads["patient_binary"].weight.data[0, ::3] = (
+        1.0  # not all: the features of an eye sum to nothing
+    )
     one, other = images(), images()
     other[:, 1] = 0.5
     changed = model(one) != model(other)

@@ -26,7 +26,11 @@ def images():
 
 def build(**changes) -> BiChannelViT:
     """A small encoder in which every part that trains has left its start."""
-    arguments = dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(0)) | SMALL | changes
+    arguments = (
+        dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(0))
+        | SMALL
+        | changes
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
         model = BiChannelViT(**arguments).eval()
@@ -49,7 +53,9 @@ def test_compiling_changes_no_number_and_leaves_no_gap(adapters, images):
     for (name, one), two in zip(eager.named_parameters(), compiled.parameters(), strict=True):
         if one.grad is not None:
             torch.testing.assert_close(two.grad, one.grad, atol=1e-4, rtol=1e-4, msg=name)
-    assert list(eager.state_dict()) == list(compiled.state_dict())  # compiled in place: no prefix in saved files
+    assert list(eager.state_dict()) == list(
+        compiled.state_dict()
+    )  # compiled in place: no prefix in saved files
 
 
 def test_autocast_compiled_is_autocast_eager(images):
@@ -64,14 +70,18 @@ def test_lora_gives_the_weights_that_the_formula_adds(images):
     model = build(adapters=False, normalise=False)
     plain = timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL).eval()
     trained = model.backbone.state_dict()
-    state = {k.replace(".base_layer", ""): v.clone() for k, v in trained.items() if "lora_" not in k}
+    state = {
+        k.replace(".base_layer", ""): v.clone() for k, v in trained.items() if "lora_" not in k
+    }
     for key, a in ((k, v) for k, v in trained.items() if "lora_A" in k):
         b = trained[key.replace("lora_A", "lora_B")]
         state[key.replace("lora_A.default.", "")] += b @ a
     plain.load_state_dict(state)
     with torch.inference_mode():
         for j in range(2):
-            torch.testing.assert_close(model.features(images)[:, j], plain(images[:, j]), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                model.features(images)[:, j], plain(images[:, j]), atol=1e-5, rtol=1e-5
+            )
 
 
 def test_alpha_cannot_be_told_from_the_size_of_the_second_layer(images):
@@ -96,7 +106,11 @@ def test_both_eyes_share_all_but_adapters_and_heads(images):
         assert torch.equal(tokens[:, 0], tokens[:, 1])
         tokens = build().features(twins)
         assert (tokens[:, 0] - tokens[:, 1]).abs().max() > 1e-3
-    own = {part_of(name) for name, p in build().named_parameters() if p.requires_grad and p.shape[0] == 2}
+    own = {
+        part_of(name)
+        for name, p in build().named_parameters()
+        if p.requires_grad and p.shape[0] == 2
+    }
     assert own <= {"adapters", "adapter weight"}
 
 
@@ -104,15 +118,21 @@ def test_attention_grids_are_what_the_block_uses(images):
     model = build(adapters=False)
     grids = class_token_attention(model, images)
     assert grids.shape == (3, 2, 2, 2, 4, 4)  # patients, eyes, layers, heads, rows, columns
-    assert grids.min() >= 0 and grids.flatten(-2).sum(-1).max() < 1  # the rest is the class token's on itself
+    assert (
+        grids.min() >= 0 and grids.flatten(-2).sum(-1).max() < 1
+    )  # the rest is the class token's on itself
     seen = {}
     attention = model.backbone.blocks[1].attn
-    handle = attention.register_forward_hook(lambda module, given, out: seen.update(x=given[0], out=out))
+    handle = attention.register_forward_hook(
+        lambda module, given, out: seen.update(x=given[0], out=out)
+    )
     with torch.inference_mode():
         model.features(images)
         handle.remove()
         b, t, d = seen["x"].shape
-        v = attention.qkv(seen["x"]).view(b, t, 3, 2, d // 2)[:, :, 2].transpose(1, 2)  # (b, heads, t, d / heads)
+        v = (
+            attention.qkv(seen["x"]).view(b, t, 3, 2, d // 2)[:, :, 2].transpose(1, 2)
+        )  # (b, heads, t, d / heads)
         weights = grids[:, :, 1].flatten(0, 1).flatten(-2)  # (b, heads, patches)
         weights = torch.cat([1 - weights.sum(-1, keepdim=True), weights], dim=-1)
         token = attention.proj((weights[:, :, None] @ v)[:, :, 0].flatten(1))
@@ -124,7 +144,9 @@ def test_lora_adds_no_float32_copies_under_autocast(images):
     backbone = timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL)
     add_lora(backbone, 4)
     seen = []
-    backbone.blocks[0].mlp.fc2.lora_A["default"].register_forward_pre_hook(lambda m, given: seen.append(given[0].dtype))
+    backbone.blocks[0].mlp.fc2.lora_A["default"].register_forward_pre_hook(
+        lambda m, given: seen.append(given[0].dtype)
+    )
     with torch.autocast("cpu", torch.bfloat16):
         backbone(images[:, 0])
     assert seen == [torch.bfloat16]
@@ -134,7 +156,9 @@ def test_saved_models_give_the_same_outputs_in_another_process(images, tmp_path)
     from cevit_lib.training import Fit, Standardisation, save_model
 
     model = build()
-    fit = Fit(model, Standardisation.none(2), None, [], ("a_OS", "a_OD", "b_OS", "b_OD"), 2, ("OS", "OD"))
+    fit = Fit(
+        model, Standardisation.none(2), None, [], ("a_OS", "a_OD", "b_OS", "b_OD"), 2, ("OS", "OD")
+    )
     save_model(fit, tmp_path / "model")
     torch.save(images, tmp_path / "images.pt")
     torch.save(model(images).detach(), tmp_path / "outputs.pt")
@@ -173,7 +197,13 @@ def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
 
 
 def test_masked_autoencoder_scores_hidden_patches_only():
-    from cevit_lib.studies.masked_autoencoder import SMOKE_ENCODER, MaskedAutoencoder, augment, build_encoder, pretrain
+    from studies.ablation.masked_autoencoder import (
+        SMOKE_ENCODER,
+        MaskedAutoencoder,
+        augment,
+        build_encoder,
+        pretrain,
+    )
 
     torch.manual_seed(0)
     model = MaskedAutoencoder(build_encoder(SMOKE_ENCODER), width=48, depth=1).eval()
@@ -182,22 +212,28 @@ def test_masked_autoencoder_scores_hidden_patches_only():
     rows = model.targets(images)
     assert rows.shape == (2, 16, 768) and rows.mean(-1).abs().max() < 1e-5
     patch = images[1, :, 16:32, 48:64].reshape(-1)  # row 1, column 3 of the grid of 4 x 4
-    torch.testing.assert_close(rows[1, 7], (patch - patch.mean()) / patch.std(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        rows[1, 7], (patch - patch.mean()) / patch.std(), atol=1e-3, rtol=1e-3
+    )
     pixels = images.clone().requires_grad_()
     with torch.no_grad():
         model.enter.weight.zero_()  # what the decoder gets no longer depends on the image
     (model(pixels, order) - model(pixels, order).detach()).backward()
-    moved = pixels.grad.unfold(2, 16, 16).unfold(3, 16, 16).abs().amax((1, 4, 5)).flatten(1)  # (2, 16)
+    moved = (
+        pixels.grad.unfold(2, 16, 16).unfold(3, 16, 16).abs().amax((1, 4, 5)).flatten(1)
+    )  # (2, 16)
     seen = torch.zeros(2, 16, dtype=torch.bool).scatter(1, order[:, : model.kept], True)
     assert (moved[~seen] > 0).all() and (moved[seen] == 0).all() and model.kept == 4
     assert augment(images, torch.Generator().manual_seed(0)).shape == images.shape
     bytes_ = (255 * torch.rand(12, 3, 64, 64)).to(torch.uint8)
-    trace = pretrain(build_encoder(SMOKE_ENCODER), bytes_, 4, 0, batch=4, decoder={"width": 48, "depth": 1})
+    trace = pretrain(
+        build_encoder(SMOKE_ENCODER), bytes_, 4, 0, batch=4, decoder={"width": 48, "depth": 1}
+    )
     assert [row["step"] for row in trace] == [1, 2, 3, 4]
 
 
 def test_probe_of_the_embedding_study_finds_what_is_there_and_nothing_else():
-    from cevit_lib.studies.embedding import on_a_plane, separations
+    from studies.encoder.embedding import on_a_plane, separations
 
     rng = np.random.default_rng(0)
     tokens, field = rng.standard_normal((60, 2, 12)), rng.integers(0, 2, (60, 2)).astype(float)
@@ -205,5 +241,7 @@ def test_probe_of_the_embedding_study_finds_what_is_there_and_nothing_else():
     tokens[:, 0, 1] += 3.0 * field[:, 0]
     found = separations(tokens, field)
     assert found["eye"] > 0.95 and found["field_OS"] > 0.9
-    assert abs(found["field_OD"] - 0.5) < 4 * np.sqrt(1 / (12 * 30))  # four standard errors of an AUC without signal
+    assert abs(found["field_OD"] - 0.5) < 4 * np.sqrt(
+        1 / (12 * 30)
+    )  # four standard errors of an AUC without signal
     assert on_a_plane(tokens[:10], 5.0, 0).shape == (10, 2, 2)

@@ -11,52 +11,91 @@ from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
-from cevit_lib.training.ensemble import Ensemble, EnsembleCopulaLoss, Members, empirical_loss, train_ensemble
+from cevit_lib.training.ensemble import (
+    Ensemble,
+    EnsembleCopulaLoss,
+    Members,
+    empirical_loss,
+    train_ensemble,
+)
 
 RECIPE = Recipe(2, 1e-3, 16)
 
 
 def network(seed: int) -> BiChannelViT:
     return BiChannelViT(
-        "vit_tiny_patch16_224", pretrained=False, adapters=True, lora_rank=0, normalise=False, patch_size=12,
-        rng=np.random.default_rng(seed), embed_dim=24, depth=2, num_heads=2, img_size=36, in_chans=1,
-    )  # fmt: skip
+        "vit_tiny_patch16_224",
+        pretrained=False,
+        adapters=True,
+        lora_rank=0,
+        normalise=False,
+        patch_size=12,
+        rng=np.random.default_rng(seed),
+        embed_dim=24,
+        depth=2,
+        num_heads=2,
+        img_size=36,
+        in_chans=1,
+    )
 
 
 @pytest.fixture(scope="module")
 def study():
     data = [SyntheticPairs(40, np.random.default_rng(seed), window=36) for seed in range(2)]
     members = Members(
-        torch.cat([d.images for d in data]), torch.cat([d.y for d in data]), np.arange(80).reshape(2, 40),
+        torch.cat([d.images for d in data]),
+        torch.cat([d.y for d in data]),
+        np.arange(80).reshape(2, 40),
         [Standardisation.of(d.y, 2) for d in data],
-    )  # fmt: skip
+    )
     return data, members
 
 
 def test_members_are_the_single_fits(study):
     data, members = study
-    alone = [fit_warm_up(network(k), d, RECIPE, rng=np.random.default_rng(k)) for k, d in enumerate(data)]
+    alone = [
+        fit_warm_up(network(k), d, RECIPE, rng=np.random.default_rng(k)) for k, d in enumerate(data)
+    ]
     ensemble = Ensemble([network(k) for k in range(2)])
-    traces = train_ensemble(ensemble, members, empirical_loss, RECIPE, [np.random.default_rng(k) for k in range(2)],
-                            stage="warm-up")  # fmt: skip
+    traces = train_ensemble(
+        ensemble,
+        members,
+        empirical_loss,
+        RECIPE,
+        [np.random.default_rng(k) for k in range(2)],
+        stage="warm-up",
+    )
     outputs = ensemble.outputs(members, members.rows, 16)
     for k in range(2):
-        torch.testing.assert_close(outputs[k], predict_outputs(alone[k], data[k]), atol=2e-5, rtol=0)
+        torch.testing.assert_close(
+            outputs[k], predict_outputs(alone[k], data[k]), atol=2e-5, rtol=0
+        )
         for key in ("loss", "gradient_norm", "learning_rate"):
-            together, single = ([entry[key] for entry in trace] for trace in (traces[k], alone[k].trace))
+            together, single = (
+                [entry[key] for entry in trace] for trace in (traces[k], alone[k].trace)
+            )
             np.testing.assert_allclose(together, single, rtol=1e-4)
 
-    gammas = [CopulaParameters(data[0].truth.correlation, [1.0, 1.0]), CopulaParameters.independent([1.3, 0.9], 2)]
-    inside = [s.parameters_inside(gamma) for s, gamma in zip(members.standardisation, gammas, strict=True)]
+    gammas = [
+        CopulaParameters(data[0].truth.correlation, [1.0, 1.0]),
+        CopulaParameters.independent([1.3, 0.9], 2),
+    ]
+    inside = [
+        s.parameters_inside(gamma) for s, gamma in zip(members.standardisation, gammas, strict=True)
+    ]
     loss = EnsembleCopulaLoss(inside, torch.device("cpu"))
     before = {name: value.detach().clone() for name, value in ensemble.parameters.items()}
     twin = ensemble.copy()
-    train_ensemble(twin, members, loss, RECIPE, [np.random.default_rng(9) for _ in range(2)], stage="copula")
+    train_ensemble(
+        twin, members, loss, RECIPE, [np.random.default_rng(9) for _ in range(2)], stage="copula"
+    )
     outputs = twin.outputs(members, members.rows, 16)
     for k in range(2):
         single = fit_copula(alone[k], data[k], gammas[k], RECIPE, rng=np.random.default_rng(9))
         torch.testing.assert_close(outputs[k], predict_outputs(single, data[k]), atol=2e-5, rtol=0)
-    assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())  # the twin alone
+    assert all(
+        torch.equal(before[name], value) for name, value in ensemble.parameters.items()
+    )  # the twin alone
 
 
 def test_one_member_can_be_taken_from_another_ensemble():
@@ -64,7 +103,9 @@ def test_one_member_can_be_taken_from_another_ensemble():
     kept = one.state(0)
     one.take(other, 1)
     for name, value in one.state(1).items():
-        assert torch.equal(value, other.state(1)[name]) and torch.equal(one.state(0)[name], kept[name])
+        assert torch.equal(value, other.state(1)[name]) and torch.equal(
+            one.state(0)[name], kept[name]
+        )
     assert all(value.requires_grad for value in one.parameters.values())
 
 
@@ -75,8 +116,12 @@ def test_state_loads_into_a_network_of_its_kind(study):
     model.load_state_dict(ensemble.state(1), strict=False)
     with torch.no_grad():
         wanted = model(data[0].images[:5])
-    torch.testing.assert_close(ensemble(members.images[None, :5].expand(2, -1, -1, -1, -1, -1))[1], wanted, atol=1e-5,
-                               rtol=0)  # fmt: skip
+    torch.testing.assert_close(
+        ensemble(members.images[None, :5].expand(2, -1, -1, -1, -1, -1))[1],
+        wanted,
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 def test_a_diverged_member_is_named_and_counts_must_agree(study):
@@ -100,12 +145,17 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
     plain = ensemble.program.plain
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert ensemble.trust_compiler(images, "float32", chunk=8) < 1e-4  # the same program, other chunks
+        assert (
+            ensemble.trust_compiler(images, "float32", chunk=8) < 1e-4
+        )  # the same program, other chunks
     assert ensemble.program.run is plain
 
     def forgetful(parameters, buffers, images):
         """Give the right outputs, and no gradient to what the second member's adapters hold."""
-        kept = {k: torch.stack([v[0], v[1].detach()]) if "adapter" in k else v for k, v in parameters.items()}
+        kept = {
+            k: torch.stack([v[0], v[1].detach()]) if "adapter" in k else v
+            for k, v in parameters.items()
+        }
         return plain(kept, buffers, images)
 
     ensemble.program.run, ensemble.compiled = forgetful, True
@@ -119,5 +169,10 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
 def test_the_compiled_program_has_the_gradients_of_the_uncompiled_one(study):
     _, members = study
     ensemble = Ensemble([network(k) for k in range(2)], compiled=True)
-    assert ensemble.trust_compiler(members.images[torch.as_tensor(members.rows[:, :8])], "float32", chunk=4) < 1e-3
+    assert (
+        ensemble.trust_compiler(
+            members.images[torch.as_tensor(members.rows[:, :8])], "float32", chunk=4
+        )
+        < 1e-3
+    )
     assert ensemble.compiled

@@ -33,12 +33,23 @@ UPPER = np.triu_indices(4, 1)
 TRUTH = TOY_CORRELATION[UPPER]
 LIKELIHOOD_BASED = [ExactEM(), ExactEM(m_step="cov2cor"), MaximumLikelihood()]
 SHORT_CHAIN = RankLikelihoodMCMC(sweeps=60, burn_in=20, thin=2, rng=0)
-EVERY = [*LIKELIHOOD_BASED, FastMCEM(), FastMCEM(e_step="bivariate"), GaussianScoreCorrelation(), SHORT_CHAIN,
-         MonteCarloEM(draws=4, max_iter=20, burn_in=8, rng=0),
-         RankLikelihoodMCMC("proper", sweeps=60, burn_in=20, thin=2, rng=0)]  # fmt: skip
+EVERY = [
+    *LIKELIHOOD_BASED,
+    FastMCEM(),
+    FastMCEM(e_step="bivariate"),
+    GaussianScoreCorrelation(),
+    SHORT_CHAIN,
+    MonteCarloEM(draws=4, max_iter=20, burn_in=8, rng=0),
+    RankLikelihoodMCMC("proper", sweeps=60, burn_in=20, thin=2, rng=0),
+]
 #: The listed data sets of the agreement of ExactEM and MaximumLikelihood: beta', shared covariates, seed.
-AGREEMENT = [((0.5, -0.5, 0.25), False, 1), ((1.0, -1.0, 0.5), True, 2), ((0.5, 0.5, 0.5), False, 3),
-             ((0.5, 0.5, 0.5), True, 4), ((1.0, 1.0, 1.0), False, 5)]  # fmt: skip
+AGREEMENT = [
+    ((0.5, -0.5, 0.25), False, 1),
+    ((1.0, -1.0, 0.5), True, 2),
+    ((0.5, 0.5, 0.5), False, 3),
+    ((0.5, 0.5, 0.5), True, 4),
+    ((1.0, 1.0, 1.0), False, 5),
+]
 
 
 def toy(seed=0, beta_latent=(0.5, 0.5, 0.5), n=800, **more):
@@ -86,7 +97,9 @@ def test_exact_em_never_lowers_the_observed_likelihood():
     scale = exact.parameters_.scale
     for step in (0, 5):
         parameters = CopulaParameters(torch.from_numpy(exact.history_["correlation"][step]), scale)
-        direct = log_density(torch.from_numpy(outputs), torch.from_numpy(y), parameters).sum() / len(y)
+        direct = log_density(
+            torch.from_numpy(outputs), torch.from_numpy(y), parameters
+        ).sum() / len(y)
         assert objective[step] == pytest.approx(float(direct), rel=1e-10)
 
 
@@ -106,7 +119,9 @@ def test_maximum_is_stationary_and_close_to_the_truth_for_any_number_of_response
     errors = likelihood.standard_errors_.correlation.numpy()[upper]
     assert np.all(errors > 0) and np.all(np.abs(off) < 4 * errors)
     tolerance = 5e-3 if p1 == 3 else 1e-3
-    np.testing.assert_allclose(exact.parameters_.correlation, likelihood.parameters_.correlation, atol=tolerance)
+    np.testing.assert_allclose(
+        exact.parameters_.correlation, likelihood.parameters_.correlation, atol=tolerance
+    )
     assert exact.parameters_.scale.shape == (p0,)
 
 
@@ -153,7 +168,9 @@ def test_fmcem_is_algorithm_two_line_by_line():
     second_moment = z.T @ z / 40
     sd = np.sqrt(np.diag(second_moment))
     first = quiet(FastMCEM(max_iter=1), outputs, y)
-    np.testing.assert_allclose(first.parameters_.correlation, second_moment / np.outer(sd, sd), rtol=1e-9)
+    np.testing.assert_allclose(
+        first.parameters_.correlation, second_moment / np.outer(sd, sd), rtol=1e-9
+    )
     assert first.n_iter_ == 1 and not first.converged_
     np.testing.assert_allclose(first.history_["correlation"][0], np.eye(4))
 
@@ -167,7 +184,9 @@ def test_standard_errors_match_the_numerical_hessian_and_the_spread_over_data_se
     def log_likelihood(point):
         correlation = torch.eye(4, dtype=torch.float64)
         correlation[UPPER] = correlation.T[UPPER] = point[2:]
-        return float(log_density(*tensors, CopulaParameters(correlation, point[:2], validate=False)).sum())
+        return float(
+            log_density(*tensors, CopulaParameters(correlation, point[:2], validate=False)).sum()
+        )
 
     point, step = torch.cat([parameters.scale, parameters.correlation[UPPER]]), 2e-3
     k = len(point)
@@ -175,15 +194,23 @@ def test_standard_errors_match_the_numerical_hessian_and_the_spread_over_data_se
     axes = torch.eye(k, dtype=torch.float64) * step
     for i in range(k):
         for j in range(k):
-            corners = [s * t * log_likelihood(point + s * axes[i] + t * axes[j]) for s in (1, -1) for t in (1, -1)]
+            corners = [
+                s * t * log_likelihood(point + s * axes[i] + t * axes[j])
+                for s in (1, -1)
+                for t in (1, -1)
+            ]
             hessian[i, j] = sum(corners) / (4 * step**2)
     covariance = np.linalg.inv(-hessian)
     np.testing.assert_allclose(fitted.covariance_, covariance, atol=2e-3 * np.abs(covariance).max())
     errors = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(fitted.standard_errors_.scale, errors[:2], rtol=5e-3)
-    np.testing.assert_allclose(fitted.standard_errors_.correlation.numpy()[UPPER], errors[2:], rtol=5e-3)
-    many = [rho(MaximumLikelihood().fit(*toy(np.random.default_rng(seed))))
-            for seed in np.random.SeedSequence(17).spawn(40)]  # fmt: skip
+    np.testing.assert_allclose(
+        fitted.standard_errors_.correlation.numpy()[UPPER], errors[2:], rtol=5e-3
+    )
+    many = [
+        rho(MaximumLikelihood().fit(*toy(np.random.default_rng(seed))))
+        for seed in np.random.SeedSequence(17).spawn(40)
+    ]
     # an SD from 40 draws has a relative error of 1 / sqrt(78)
     np.testing.assert_allclose(np.std(many, axis=0, ddof=1), errors[2:], rtol=4 / np.sqrt(78))
 
@@ -194,7 +221,9 @@ def test_double_sigmoid_reading_shrinks_the_thresholds():
     np.testing.assert_array_equal(read_twice[:, :2], outputs[:, :2])
     right, wrong = (observe(each, y).patterns[0].threshold for each in (outputs, read_twice))
     assert wrong.std() < 0.5 * right.std()
-    bias_right, bias_wrong = (rho(FastMCEM().fit(each, y))[1:5] - TRUTH[1:5] for each in (outputs, read_twice))
+    bias_right, bias_wrong = (
+        rho(FastMCEM().fit(each, y))[1:5] - TRUTH[1:5] for each in (outputs, read_twice)
+    )
     assert np.all(bias_wrong < bias_right - 0.02)
 
 
@@ -248,7 +277,9 @@ def test_a_pair_never_seen_together_keeps_its_start_and_has_no_standard_error():
     y[:200, 2], y[200:, 3] = np.nan, np.nan
     fitted = quiet(MaximumLikelihood(standard_errors=True), outputs, y)
     assert_sound(fitted, 4)
-    assert fitted.standard_errors_.correlation[2, 3] > 0.5 or torch.isinf(fitted.standard_errors_.correlation[2, 3])
+    assert fitted.standard_errors_.correlation[2, 3] > 0.5 or torch.isinf(
+        fitted.standard_errors_.correlation[2, 3]
+    )
     assert not torch.isnan(fitted.standard_errors_.correlation).any()
 
 
@@ -258,7 +289,10 @@ def test_a_pair_never_seen_together_keeps_its_start_and_has_no_standard_error():
 @pytest.mark.parametrize("estimator", EVERY, ids=repr)
 def test_fewer_patients_than_responses_warns_and_stays_finite(estimator):
     outputs, y = toy(8, n=800)
-    with pytest.warns(NearSingularWarning, match="3 patients cannot determine"), warnings.catch_warnings():
+    with (
+        pytest.warns(NearSingularWarning, match="3 patients cannot determine"),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore", NotConvergedWarning)
         estimator.fit(outputs[:3], y[:3])
     assert_sound(estimator, 4)
@@ -269,7 +303,9 @@ def test_a_constant_column_of_residuals_has_no_scale(estimator):
     outputs, y = toy(8, n=50)
     outputs[:, 1] = y[:, 1] - 3.0
     with pytest.raises(ScaleError, match="continuous response 2"):
-        GaussianScoreCorrelation().fit(outputs, y) if estimator is None else estimator.fit(outputs, y)
+        GaussianScoreCorrelation().fit(outputs, y) if estimator is None else estimator.fit(
+            outputs, y
+        )
 
 
 @pytest.mark.parametrize("estimator", EVERY, ids=repr)
@@ -342,7 +378,11 @@ def test_wrong_input_is_refused_with_its_place():
         ExactEM(initial=np.ones((4, 4))).fit(outputs, y)
     with pytest.raises(ShapeError, match="initial"):
         ExactEM(initial=np.eye(3)).fit(outputs, y)
-    for estimator in (FastMCEM(e_step="trivariate"), ExactEM(m_step="none"), RankLikelihoodMCMC("none")):
+    for estimator in (
+        FastMCEM(e_step="trivariate"),
+        ExactEM(m_step="none"),
+        RankLikelihoodMCMC("none"),
+    ):
         with pytest.raises(ValueError, match="must be one of"):
             estimator.fit(outputs, y)
 
@@ -378,10 +418,14 @@ def test_tensors_frames_and_arrays_give_the_same_and_inputs_stay_untouched():
 def test_units_go_into_the_scale_only():
     outputs, y = toy(1, n=300)
     unit = np.array([25.0, 0.01, 1.0, 1.0])
-    plain, scaled = MaximumLikelihood().fit(outputs, y), MaximumLikelihood().fit(outputs * (unit[:2].tolist() + [1, 1]),
-                                                                                 y * unit)  # fmt: skip
+    plain, scaled = (
+        MaximumLikelihood().fit(outputs, y),
+        MaximumLikelihood().fit(outputs * (unit[:2].tolist() + [1, 1]), y * unit),
+    )
     np.testing.assert_allclose(rho(scaled), rho(plain), atol=1e-5)
-    np.testing.assert_allclose(scaled.parameters_.scale / plain.parameters_.scale, unit[:2], rtol=1e-5)
+    np.testing.assert_allclose(
+        scaled.parameters_.scale / plain.parameters_.scale, unit[:2], rtol=1e-5
+    )
 
 
 def test_swapping_the_eyes_swaps_the_estimate():
@@ -400,7 +444,9 @@ def test_gaussian_score_correlation_is_the_sample_correlation():
     q = norm.ppf(1 / (1 + np.exp(-outputs[:, 2:])))
     by_residual = np.corrcoef(np.column_stack([y[:, :2] - outputs[:, :2], q]), rowvar=False)
     by_label = np.corrcoef(np.column_stack([y[:, :2], q]), rowvar=False)
-    np.testing.assert_allclose(GaussianScoreCorrelation().fit(outputs, y).parameters_.correlation, by_residual)
+    np.testing.assert_allclose(
+        GaussianScoreCorrelation().fit(outputs, y).parameters_.correlation, by_residual
+    )
     fitted = GaussianScoreCorrelation(against="label").fit(outputs, y)
     np.testing.assert_allclose(fitted.parameters_.correlation, by_label)
     outputs[:, 3] = 0.7  # a score without variance has no correlation

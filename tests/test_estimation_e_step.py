@@ -46,15 +46,29 @@ def moments_by_quadrature(mean, covariance, threshold, sign):
     limits = []
     for j in range(2):
         far = mean[j] + sign[j] * 12 * sd[j]
-        limits.append(sorted((threshold[j], threshold[j] + sign[j] * 12 * sd[j] if sign[j] * far < 0 else far)))
+        limits.append(
+            sorted(
+                (threshold[j], threshold[j] + sign[j] * 12 * sd[j] if sign[j] * far < 0 else far)
+            )
+        )
 
     def integral(weight):
-        value = dblquad(lambda y, x: weight(x, y) * law.pdf((x, y)), *limits[0], *limits[1], epsabs=1e-12, epsrel=1e-10)
+        value = dblquad(
+            lambda y, x: weight(x, y) * law.pdf((x, y)),
+            *limits[0],
+            *limits[1],
+            epsabs=1e-12,
+            epsrel=1e-10,
+        )
         return value[0]
 
     p = integral(lambda x, y: 1.0)
     first = np.array([integral(lambda x, y: x), integral(lambda x, y: y)]) / p
-    second = [integral(lambda x, y: x * x), integral(lambda x, y: x * y), integral(lambda x, y: y * y)]
+    second = [
+        integral(lambda x, y: x * x),
+        integral(lambda x, y: x * y),
+        integral(lambda x, y: y * y),
+    ]
     return first, np.array([[second[0], second[1]], [second[1], second[2]]]) / p, np.log(p)
 
 
@@ -75,10 +89,17 @@ def test_bivariate_moments_hold_forty_deviations_out(r):
     nodes, weights = np.polynomial.legendre.leggauss(40)
     # it falls by e^-(40 / (1 + r)) a unit: sixty such lengths hold all of it
     cuts = 60 * (1 + r) / 40 * np.array([0, 0.05, 0.2, 0.5, 1.0])
-    a = np.concatenate([low + (high - low) * (nodes + 1) / 2 for low, high in zip(cuts[:-1], cuts[1:], strict=True)])
+    a = np.concatenate(
+        [
+            low + (high - low) * (nodes + 1) / 2
+            for low, high in zip(cuts[:-1], cuts[1:], strict=True)
+        ]
+    )
     w = np.concatenate([np.diff(cuts)[i] * weights / 2 for i in range(4)])
     x, y = np.meshgrid(a, a, indexing="ij")
-    density = np.exp(-(x**2 - 2 * r * x * y + y**2) / (2 * (1 - r**2)) - 40 * (x + y) / (1 + r)) * np.outer(w, w)
+    density = np.exp(
+        -(x**2 - 2 * r * x * y + y**2) / (2 * (1 - r**2)) - 40 * (x + y) / (1 + r)
+    ) * np.outer(w, w)
     one = ((x + 40) * density).sum() / density.sum()
     two = ((x + 40) * (y + 40) * density).sum() / density.sum()
     found = bivariate_moments(np.zeros((1, 2)), covariance, pattern((40.0, 40.0), (1, 1)))
@@ -90,7 +111,9 @@ def test_orthant_moments_agree_with_the_closed_form_and_with_simulation():
     rng = np.random.default_rng(5)
     mean, threshold = rng.normal(size=(6, 2)), rng.normal(size=(6, 2))
     part = pattern(threshold, rng.choice([-1.0, 1.0], size=(6, 2)))
-    for exact, general in zip(bivariate_moments(mean, V, part), orthant_moments(mean, V, part), strict=True):
+    for exact, general in zip(
+        bivariate_moments(mean, V, part), orthant_moments(mean, V, part), strict=True
+    ):
         np.testing.assert_allclose(general, exact, rtol=1e-7, atol=1e-9)
     covariance = np.array([[1.0, 0.4, 0.2], [0.4, 1.0, -0.3], [0.2, -0.3, 1.0]])
     part = pattern((0.2, -0.4, 0.5), (1, -1, -1))
@@ -127,11 +150,17 @@ def numerical_likelihood(outputs, y, scale, correlation):
 
 def some_data(n=60, missing=True, seed=3, p1=2):
     rng = np.random.default_rng(seed)
-    correlation = keep_positive_definite(TOY_CORRELATION if p1 == 2 else from_off_diagonal(
-        rng.uniform(-0.2, 0.5, (2 + p1) * (1 + p1) // 2), 2 + p1), 0.05)
+    correlation = keep_positive_definite(
+        TOY_CORRELATION
+        if p1 == 2
+        else from_off_diagonal(rng.uniform(-0.2, 0.5, (2 + p1) * (1 + p1) // 2), 2 + p1),
+        0.05,
+    )
     u = rng.standard_normal((n, 2 + p1)) @ np.linalg.cholesky(correlation).T
     outputs = rng.normal(size=(n, 2 + p1))
-    y = np.concatenate([outputs[:, :2] + u[:, :2] * (1.5, 0.7), (outputs[:, 2:] + 1.6 * u[:, 2:] > 0)], axis=1)
+    y = np.concatenate(
+        [outputs[:, :2] + u[:, :2] * (1.5, 0.7), (outputs[:, 2:] + 1.6 * u[:, 2:] > 0)], axis=1
+    )
     if missing:
         y[rng.random(y.shape) < 0.2] = np.nan
     return outputs, y, np.array([1.4, 0.8]), correlation
@@ -145,7 +174,9 @@ def test_observed_likelihood_is_the_copula_modules_log_density():
     outputs, y, scale, correlation = some_data()
     parameters = CopulaParameters(torch.tensor(correlation), torch.tensor(scale))
     total = log_density(torch.tensor(outputs), torch.tensor(y), parameters).sum()
-    assert numerical_likelihood(outputs, y, scale, correlation) == pytest.approx(float(total), rel=1e-10)
+    assert numerical_likelihood(outputs, y, scale, correlation) == pytest.approx(
+        float(total), rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("p1", [2, 3])
@@ -192,8 +223,12 @@ def test_constrained_m_step_beats_brute_force():
             value = complete_objective(from_off_diagonal(values, 4), second_moment)
             return -value if np.isfinite(value) else 1e6
 
-        found = minimize(loss, np.zeros(6), method="Nelder-Mead", options={"maxiter": 20_000, "maxfev": 20_000,
-                                                                         "xatol": 1e-9, "fatol": 1e-12})
+        found = minimize(
+            loss,
+            np.zeros(6),
+            method="Nelder-Mead",
+            options={"maxiter": 20_000, "maxfev": 20_000, "xatol": 1e-9, "fatol": 1e-12},
+        )
         assert value >= -found.fun - 1e-9
         np.testing.assert_allclose(from_off_diagonal(found.x, 4), best, atol=1e-4)
 
@@ -202,7 +237,10 @@ def test_cov2cor_is_not_the_maximiser_over_correlation_matrices():
     second_moment = np.array(TOY_CORRELATION)
     second_moment[2:, 2:] *= 0.6
     best = maximise_over_correlations(second_moment, np.eye(4))
-    assert complete_objective(best, second_moment) > complete_objective(cov2cor(second_moment), second_moment) + 1e-3
+    assert (
+        complete_objective(best, second_moment)
+        > complete_objective(cov2cor(second_moment), second_moment) + 1e-3
+    )
 
 
 def test_m_step_never_worsens_the_objective_even_from_a_far_start():
@@ -221,7 +259,10 @@ def test_m_step_never_worsens_the_objective_even_from_a_far_start():
 def test_printed_sign_of_the_log_determinant_has_no_maximum():
     """Over covariance matrices the paper's +log|Gamma| grows without bound; with -1/2 the objective peaks at S."""
     s = np.array(TOY_CORRELATION)
-    printed = [np.linalg.slogdet(k * s)[1] - 0.5 * np.trace(np.linalg.solve(k * s, s)) for k in (1, 10, 100, 1000)]
+    printed = [
+        np.linalg.slogdet(k * s)[1] - 0.5 * np.trace(np.linalg.solve(k * s, s))
+        for k in (1, 10, 100, 1000)
+    ]
     assert np.all(np.diff(printed) > 5)
     right = [complete_objective(k * s, s) for k in (0.1, 0.5, 1, 2, 10)]
     assert np.argmax(right) == 2

@@ -7,7 +7,13 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import invwishart, kstest
 
-from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, logistic_regression, plug_in_outputs, with_intercept
+from cevit_lib.datasets.toy import (
+    TOY_CORRELATION,
+    ToyExample,
+    logistic_regression,
+    plug_in_outputs,
+    with_intercept,
+)
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import ExactEM, MaximumLikelihood, MonteCarloEM, RankLikelihoodMCMC
 from cevit_lib.estimation.e_step import bivariate_moments
@@ -82,7 +88,9 @@ def test_monte_carlo_em_finds_the_exact_em_within_its_own_error():
     assert sampled.converged_ and sampled.n_iter_ == 200
     error = sampled.monte_carlo_error_.numpy()
     assert np.all(error[UPPER] < 0.01)
-    assert np.all(np.abs(sampled.parameters_.correlation.numpy() - exact)[UPPER] < 4.5 * error[UPPER] + 1e-3)
+    assert np.all(
+        np.abs(sampled.parameters_.correlation.numpy() - exact)[UPPER] < 4.5 * error[UPPER] + 1e-3
+    )
     again = MonteCarloEM(rng=2).fit(outputs, y)
     np.testing.assert_array_equal(sampled.parameters_.correlation, again.parameters_.correlation)
 
@@ -99,10 +107,14 @@ def test_proper_sampler_has_the_likelihoods_mode_and_spread():
     likelihood = MaximumLikelihood(fit_scale=False, standard_errors=True).fit(outputs, y)
     sampled = RankLikelihoodMCMC("proper", sweeps=2500, burn_in=500, thin=2, rng=3).fit(outputs, y)
     errors = likelihood.standard_errors_.correlation.numpy()[UPPER]
-    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[UPPER]
+    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[
+        UPPER
+    ]
     assert np.all(np.abs(difference) < 0.6 * errors)
     # sigma is held fixed, as in the standard errors' own information block: the spreads agree to sampling error
-    np.testing.assert_allclose(sampled.standard_deviation_.numpy()[UPPER][1:], errors[1:], rtol=0.25)
+    np.testing.assert_allclose(
+        sampled.standard_deviation_.numpy()[UPPER][1:], errors[1:], rtol=0.25
+    )
     assert 0.1 < sampled.acceptance_ < 0.6
 
 
@@ -111,7 +123,9 @@ def test_papers_sampler_is_near_the_maximum_where_the_margins_are_right():
     likelihood = MaximumLikelihood(standard_errors=True).fit(outputs, y)
     sampled = RankLikelihoodMCMC(sweeps=900, burn_in=300, thin=3, rng=3).fit(outputs, y)
     errors = likelihood.standard_errors_.correlation.numpy()[UPPER]
-    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[UPPER]
+    difference = (sampled.parameters_.correlation - likelihood.parameters_.correlation).numpy()[
+        UPPER
+    ]
     assert np.all(np.abs(difference) < 1.2 * errors)
     assert sampled.draws_.shape == (1, 200, 4, 4)
 
@@ -123,7 +137,9 @@ def test_papers_sampler_breaks_under_scores_that_are_all_too_large_and_the_prope
     outputs[:, 2:] = 2.5 * outputs[:, 2:]
     likelihood = MaximumLikelihood(fit_scale=False).fit(outputs, data.y).parameters_.correlation
     paper = quiet(RankLikelihoodMCMC(sweeps=600, burn_in=300, thin=3, rng=1), outputs, data.y)
-    proper = quiet(RankLikelihoodMCMC("proper", sweeps=900, burn_in=300, thin=3, rng=1), outputs, data.y)
+    proper = quiet(
+        RankLikelihoodMCMC("proper", sweeps=900, burn_in=300, thin=3, rng=1), outputs, data.y
+    )
     assert abs(proper.parameters_.correlation[2, 3] - likelihood[2, 3]) < 0.08
     assert paper.parameters_.correlation[2, 3] > likelihood[2, 3] + 0.1
 
@@ -181,8 +197,11 @@ def test_toy_data_have_the_stated_margins_and_correlations(latent):
         band = (probability > low) & (probability < low + 0.1)
         share = data.y[:, 2:][band].mean()
         assert share == pytest.approx(probability[band].mean(), abs=4 * 0.5 / np.sqrt(band.sum()))
-    np.testing.assert_allclose(np.cov(data.covariates[:, 0].T), 0.75 ** np.abs(np.subtract.outer(range(3), range(3))),
-                               atol=0.02)  # fmt: skip
+    np.testing.assert_allclose(
+        np.cov(data.covariates[:, 0].T),
+        0.75 ** np.abs(np.subtract.outer(range(3), range(3))),
+        atol=0.02,
+    )
     assert abs(np.corrcoef(data.covariates[:, 0, 0], data.covariates[:, 1, 0])[0, 1]) < 0.01
     shared = ToyExample(50, shared_covariates=True, rng=1).sample().covariates
     np.testing.assert_array_equal(shared[:, 0], shared[:, 1])
@@ -196,7 +215,9 @@ def test_truth_is_recovered_from_toy_data_at_the_true_outputs():
 
 
 def test_signal_and_latent_are_checked():
-    assert ToyExample(beta_latent=(1, 1, 1)).signal == pytest.approx(np.sqrt(3 + 2 * (0.75 + 0.75 + 0.75**2)))
+    assert ToyExample(beta_latent=(1, 1, 1)).signal == pytest.approx(
+        np.sqrt(3 + 2 * (0.75 + 0.75 + 0.75**2))
+    )
     with pytest.raises(ValueError, match="latent must be"):
         ToyExample(latent="cauchy")
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cevit_lib import fit
+from cevit_lib import clinic as fit
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.records.store import read_record
 
@@ -29,7 +29,9 @@ def options(*more: str, command: str = "fit") -> argparse.Namespace:
 def done(tmp_path_factory):
     """All three folds of a very small study, with saved models."""
     folder = tmp_path_factory.mktemp("fit")
-    chosen = options(*LITTLE, "--results", folder, "--save", folder / "models", "--table", folder / "table.csv")
+    chosen = options(
+        *LITTLE, "--results", folder, "--save", folder / "models", "--table", folder / "table.csv"
+    )
     assert fit.run_fit(chosen) == 0
     return folder
 
@@ -40,7 +42,9 @@ def test_declaring_the_options_imports_nothing_heavy():
         "fit.add_fit_arguments(p); fit.add_predict_arguments(argparse.ArgumentParser()); p.format_help();"
         "print([name for name in ('torch', 'timm', 'pandas', 'numpy', 'scipy') if name in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -52,7 +56,9 @@ def test_each_fold_ends_with_a_valid_record(done):
         assert np.shape(record["parameters"]["correlation"]) == (4, 4)
         assert len(record["trace"]) == 3  # warm-up, copula and the control, one epoch each
         assert "random, trained here in full" in record["notes"]
-        assert record["configuration"]["recipes"]["warm_up"]["learning_rate"] == 2e-3  # defaults are in the record
+        assert (
+            record["configuration"]["recipes"]["warm_up"]["learning_rate"] == 2e-3
+        )  # defaults are in the record
     assert len({record["data"]["split"] for record in records}) == 3
 
 
@@ -61,8 +67,13 @@ def test_every_patient_is_predicted_once_by_a_fit_without_him(done):
     assert lines[0].startswith("# not for clinical use")
     table = pd.read_csv(done / "table.csv", comment="#", dtype={"id": str})
     assert list(table["id"]) == [f"S{i:05d}" for i in range(90)]
-    np.testing.assert_allclose(table[[c for c in table if c.startswith("joint")]].sum(axis=1), 1, atol=1e-4)
-    records = {r["configuration"]["fold"]: r for r in map(read_record, (done / "fit-synthetic").glob("*.json"))}
+    np.testing.assert_allclose(
+        table[[c for c in table if c.startswith("joint")]].sum(axis=1), 1, atol=1e-4
+    )
+    records = {
+        r["configuration"]["fold"]: r
+        for r in map(read_record, (done / "fit-synthetic").glob("*.json"))
+    }
     for fold, part in table.groupby("fold"):
         assert set(part["id"]) == set(records[fold]["predictions"]["id"])
 
@@ -71,10 +82,12 @@ def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, cap
     def forbidden(*arguments, **keywords):
         raise TrainingError("fitted twice")
 
-    monkeypatch.setattr("cevit_lib.fit.fold.fit_fold", forbidden)
+    monkeypatch.setattr("cevit_lib.clinic.fold.fit_fold", forbidden)
     assert fit.run_fit(options(*LITTLE, "--results", done, "--table", done / "again.csv")) == 0
     assert capsys.readouterr().out.count("exists, skipped") == 3
-    assert (done / "again.csv").read_text().splitlines()[1:] == (done / "table.csv").read_text().splitlines()[1:]
+    assert (done / "again.csv").read_text().splitlines()[1:] == (
+        done / "table.csv"
+    ).read_text().splitlines()[1:]
     assert fit.run_fit(options(*LITTLE, "--results", done, "--seed", "5", "--fold", "1")) == 1
     assert "fold 1 of 3 failed: fitted twice" in capsys.readouterr().err
 
@@ -89,9 +102,16 @@ def test_refit_gives_the_same_numbers(done):
 
 def test_predict_writes_the_saved_models_table(done, tmp_path):
     chosen = options(
-        "--data", "synthetic", "--n", "12", "--model", done / "models" / "fold-2", "--table", tmp_path / "new.csv",
+        "--data",
+        "synthetic",
+        "--n",
+        "12",
+        "--model",
+        done / "models" / "fold-2",
+        "--table",
+        tmp_path / "new.csv",
         command="predict",
-    )  # fmt: skip
+    )
     assert fit.run_predict(chosen) == 0
     assert (tmp_path / "new.csv").read_text().startswith("# not for clinical use; model fold-2")
     assert len(pd.read_csv(tmp_path / "new.csv", comment="#")) == 12
@@ -110,7 +130,9 @@ def test_impossible_options_are_named():
         fit.run_fit(options(*LITTLE, "--max-iter", "9", "--estimator", "gaussian-score"))
 
 
-def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity(tmp_path, monkeypatch):
+def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity(
+    tmp_path, monkeypatch
+):
     from cevit_lib.estimation import ExactEM
 
     seen = []
@@ -133,7 +155,10 @@ def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):
     torch.save({}, tmp_path / "vit.pth")
     chosen = options(*LITTLE, "--weights", tmp_path / "vit.pth")
     configuration = fit.configuration_of(chosen, 1)
-    assert str(tmp_path) not in json.dumps(configuration) and len(configuration["encoder"]["weights"]) == 16
+    assert (
+        str(tmp_path) not in json.dumps(configuration)
+        and len(configuration["encoder"]["weights"]) == 16
+    )
     data = fit.load_data(configuration["data"])
     with pytest.raises(ParameterError, match="CEVIT_WEIGHTS"):
         fit.build_model(configuration, data, np.random.default_rng(0))
@@ -141,12 +166,31 @@ def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):
 
 def test_grape_ends_with_a_record_and_a_table(grape_folder, tmp_path):
     chosen = options(
-        "--data", "grape", "--data-folder", grape_folder, "--size", "24", "--epochs", "1", "--copula-epochs", "1",
-        "--estimate-on", "train", "--fold", "2", "--scale", "smoke", "--results", tmp_path,
-    )  # fmt: skip
+        "--data",
+        "grape",
+        "--data-folder",
+        grape_folder,
+        "--size",
+        "24",
+        "--epochs",
+        "1",
+        "--copula-epochs",
+        "1",
+        "--estimate-on",
+        "train",
+        "--fold",
+        "2",
+        "--scale",
+        "smoke",
+        "--results",
+        tmp_path,
+    )
     assert fit.run_fit(chosen) == 0
     record = read_record(next((tmp_path / "fit-grape").glob("*.json")))
     assert record["data"]["patients"] == 112 and len(record["predictions"]["id"]) in (22, 23)
     assert "folder" not in record["configuration"]["data"]
     table = pd.read_csv(next((tmp_path / "fit-grape").glob("*.csv")), comment="#")
-    assert len(table) == len(record["predictions"]["id"]) and table["mean RNFL_OS (um)"].between(30, 150).all()
+    assert (
+        len(table) == len(record["predictions"]["id"])
+        and table["mean RNFL_OS (um)"].between(30, 150).all()
+    )

@@ -13,24 +13,36 @@ import torch
 from scipy.stats import norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cevit_lib import cli, fit
+from cevit_lib import clinic as fit
+from cevit_lib.clinic import cli
+from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
+from cevit_lib.clinic.pooled import fit_records, pool
+from cevit_lib.clinic.predict import memory_in_words
+from cevit_lib.clinic.tables import eye_of, pairs_of, patient_table
 from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
-from cevit_lib.datasets.practice import find_row, practice_eyes, read_rows, write_rows
 from cevit_lib.errors import DataError, ParameterError, TrainingError
-from cevit_lib.fit.intervals import conditional_interval, marginal_interval
-from cevit_lib.fit.pooled import fit_records, pool
-from cevit_lib.fit.predict import memory_in_words
-from cevit_lib.fit.tables import eye_of, pairs_of, patient_table
 from cevit_lib.records.store import read_record
 from cevit_lib.training import Predictions
+from studies.your_eyes.practice import find_row, practice_eyes, read_rows, write_rows
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore::cevit_lib.errors.{name}")
-              for name in ("NotConvergedWarning", "NearSingularWarning")]  # fmt: skip
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::cevit_lib.errors.{name}")
+    for name in ("NotConvergedWarning", "NearSingularWarning")
+]
 NAN = float("nan")
-GAMMA = [[1.0, 0.7, -0.5, -0.3], [0.7, 1.0, -0.35, -0.45], [-0.5, -0.35, 1.0, 0.6], [-0.3, -0.45, 0.6, 1.0]]
-PARAMETERS = CopulaParameters(torch.tensor(GAMMA, dtype=torch.float64), torch.tensor([0.8, 1.1], dtype=torch.float64))
+GAMMA = [
+    [1.0, 0.7, -0.5, -0.3],
+    [0.7, 1.0, -0.35, -0.45],
+    [-0.5, -0.35, 1.0, 0.6],
+    [-0.3, -0.45, 0.6, 1.0],
+]
+PARAMETERS = CopulaParameters(
+    torch.tensor(GAMMA, dtype=torch.float64), torch.tensor([0.8, 1.1], dtype=torch.float64)
+)
 NAMES = ("AL_OS", "AL_OD", "HM_OS", "HM_OD")
-OUTPUTS = torch.tensor([[24.0, 24.5, 0.4, -0.3], [26.0, 25.0, 2.0, -1.5], [23.0, 23.2, -3.0, 0.1]], dtype=torch.float64)
+OUTPUTS = torch.tensor(
+    [[24.0, 24.5, 0.4, -0.3], [26.0, 25.0, 2.0, -1.5], [23.0, 23.2, -3.0, 0.1]], dtype=torch.float64
+)
 SHORT = "--folds 2 --epochs 2 --copula-epochs 1 --estimate-on train --size 24".split()
 
 
@@ -48,7 +60,9 @@ def said_by(capsys, *words) -> str:
 @pytest.fixture(scope="module")
 def eyes(tmp_path_factory):
     """Thirty pairs: 001 has a photograph of the left eye only, 002 no length of the right one."""
-    folder = practice_eyes(tmp_path_factory.mktemp("eyes") / "own", np.random.default_rng(0), 30, faults=False)
+    folder = practice_eyes(
+        tmp_path_factory.mktemp("eyes") / "own", np.random.default_rng(0), 30, faults=False
+    )
     rows = read_rows(folder / "eyes.csv")
     find_row(rows, "001", "R")[4] = ""
     find_row(rows, "002", "R")[2] = ""
@@ -60,15 +74,33 @@ def eyes(tmp_path_factory):
 def done(eyes):
     """Both folds and a model of all patients."""
     before = hashes(eyes)
-    words = ["fit", "--csv", eyes / "eyes.csv", "--images", eyes / "photos", "--layout", eyes / "eyes.yml", *SHORT]
+    words = [
+        "fit",
+        "--csv",
+        eyes / "eyes.csv",
+        "--images",
+        eyes / "photos",
+        "--layout",
+        eyes / "eyes.yml",
+        *SHORT,
+    ]
     out = eyes.parent / "out"
-    assert cevit(*words, "--results", out, "--final", "--save", out / "models", "--table", out / "cv.csv") == 0
+    assert (
+        cevit(
+            *words, "--results", out, "--final", "--save", out / "models", "--table", out / "cv.csv"
+        )
+        == 0
+    )
     assert hashes(eyes) == before, "a command changed somebody's files"
     return out
 
 
 def hashes(folder):
-    return {path: hashlib.sha256(path.read_bytes()).digest() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: hashlib.sha256(path.read_bytes()).digest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def read(path) -> pd.DataFrame:
@@ -80,10 +112,20 @@ def test_every_patient_is_predicted_and_nothing_is_said_of_an_eye_that_was_not_s
     table = read(done / "cv.csv")
     assert list(table.index) == [f"{i:03d}" for i in range(30)]
     one = table.loc["001"]
-    assert one["photographs"] == "OS" and np.isfinite(one["mean AL_OS"]) and np.isfinite(one["probability HM_OS"])
-    assert one[["mean AL_OD", "lower AL_OD", "probability HM_OD", "joint 00", "any HM", "class HM_OS"]].isna().all()
+    assert (
+        one["photographs"] == "OS"
+        and np.isfinite(one["mean AL_OS"])
+        and np.isfinite(one["probability HM_OS"])
+    )
+    assert (
+        one[["mean AL_OD", "lower AL_OD", "probability HM_OD", "joint 00", "any HM", "class HM_OS"]]
+        .isna()
+        .all()
+    )
     assert table.drop(index="001").notna().all().all()
-    assert ((table["upper AL_OS"] > table["mean AL_OS"]) & (table["mean AL_OS"] > table["lower AL_OS"])).all()
+    assert (
+        (table["upper AL_OS"] > table["mean AL_OS"]) & (table["mean AL_OS"] > table["lower AL_OS"])
+    ).all()
     whole = table.drop(index="001")
     np.testing.assert_allclose(whole["any HM"], 1 - whole["joint 00"], atol=1e-4)
     np.testing.assert_allclose(whole["both HM"], whole["joint 11"], atol=1e-4)
@@ -103,26 +145,50 @@ def test_the_same_command_again_fits_nothing(done, eyes, monkeypatch, capsys):
     def forbidden(*arguments, **keywords):
         raise TrainingError("fitted twice")
 
-    monkeypatch.setattr("cevit_lib.fit.fold.fit_fold", forbidden)
-    words = ["fit", "--csv", eyes / "eyes.csv", "--images", eyes / "photos", "--layout", eyes / "eyes.yml", *SHORT]
-    assert cevit(*words, "--results", done, "--workers", "3") == 0  # the number of readers is no part of a fit
+    monkeypatch.setattr("cevit_lib.clinic.fold.fit_fold", forbidden)
+    words = [
+        "fit",
+        "--csv",
+        eyes / "eyes.csv",
+        "--images",
+        eyes / "photos",
+        "--layout",
+        eyes / "eyes.yml",
+        *SHORT,
+    ]
+    assert (
+        cevit(*words, "--results", done, "--workers", "3") == 0
+    )  # the number of readers is no part of a fit
     assert capsys.readouterr().out.count("exists, skipped") == 2
     assert cevit(*words, "--results", done, "--batch-size", "7", "--save", done / "models") == 2
     assert "is the model of another fit" in capsys.readouterr().err
 
 
 def test_patients_without_responses_are_predicted_by_the_models_own_layout(done, eyes, tmp_path):
-    rows = [line.split(";") for line in (eyes / "eyes.csv").read_text(encoding="utf-8-sig").splitlines()]
+    rows = [
+        line.split(";") for line in (eyes / "eyes.csv").read_text(encoding="utf-8-sig").splitlines()
+    ]
     slim = tmp_path / "new.csv"
     slim.write_text("\n".join(",".join((row[0], row[1], row[4])) for row in rows) + "\n")
     words = ["predict", "--model", done / "models" / "all", "--images", eyes / "photos"]
     assert cevit(*words, "--csv", slim, "--table", tmp_path / "a.csv") == 0
-    assert cevit(*words, "--csv", eyes / "eyes.csv", "--table", tmp_path / "b.csv", "--workers", "4") == 0
+    assert (
+        cevit(*words, "--csv", eyes / "eyes.csv", "--table", tmp_path / "b.csv", "--workers", "4")
+        == 0
+    )
     pd.testing.assert_frame_equal(read(tmp_path / "a.csv"), read(tmp_path / "b.csv"))
 
 
 def test_what_is_measured_updates_the_rest_and_only_that(done, eyes, tmp_path, capsys):
-    words = ["predict", "--model", done / "models" / "all", "--csv", eyes / "eyes.csv", "--images", eyes / "photos"]
+    words = [
+        "predict",
+        "--model",
+        done / "models" / "all",
+        "--csv",
+        eyes / "eyes.csv",
+        "--images",
+        eyes / "photos",
+    ]
     assert cevit(*words, "--table", tmp_path / "plain.csv") == 0
     assert "the patients on whom the model was fitted" in capsys.readouterr().out
     assert cevit(*words, "--table", tmp_path / "right.csv", "--measured", "OD") == 0
@@ -130,11 +196,19 @@ def test_what_is_measured_updates_the_rest_and_only_that(done, eyes, tmp_path, c
     plain, right, whole = (read(tmp_path / f"{name}.csv") for name in ("plain", "right", "all"))
     pd.testing.assert_frame_equal(right[plain.columns], plain)
     seen = right.drop(index=["001", "002"])
-    assert seen["updated mean AL_OS"].notna().all() and right["updated mean AL_OD"].dropna().index.tolist() == ["002"]
-    assert right.filter(like="updated").loc["001"].isna().all()  # nothing measured there but the eye without photograph
-    narrower = (seen["updated upper AL_OS"] - seen["updated lower AL_OS"]) < (seen["upper AL_OS"] - seen["lower AL_OS"])
+    assert seen["updated mean AL_OS"].notna().all() and right[
+        "updated mean AL_OD"
+    ].dropna().index.tolist() == ["002"]
+    assert (
+        right.filter(like="updated").loc["001"].isna().all()
+    )  # nothing measured there but the eye without photograph
+    narrower = (seen["updated upper AL_OS"] - seen["updated lower AL_OS"]) < (
+        seen["upper AL_OS"] - seen["lower AL_OS"]
+    )
     assert narrower.all()
-    assert whole["updated mean AL_OD"].dropna().index.tolist() == ["002"]  # all other lengths are measured
+    assert whole["updated mean AL_OD"].dropna().index.tolist() == [
+        "002"
+    ]  # all other lengths are measured
     assert whole["updated probability HM_OS"].isna().all()
 
 
@@ -142,44 +216,106 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
     path = tmp_path / "report.html"
     assert cevit("report", "--results", done, "--output", path) == 0
     text = path.read_text()
-    for words in ("Not for clinical use", "Model card", "fold", "AL_OS", "95 % interval", "records <code>"):
+    for words in (
+        "Not for clinical use",
+        "Model card",
+        "fold",
+        "AL_OS",
+        "95 % interval",
+        "records <code>",
+    ):
         assert words in text
-    assert text.count("<img alt=") == 3 and "src=\"http" not in text
+    assert text.count("<img alt=") == 3 and 'src="http' not in text
     assert cevit("report", "--results", done, "--output", path) == 0
     (tmp_path / "thesis.html").write_text("mine")
-    assert "left as it is" in said_by(capsys, "report", "--results", done, "--output", tmp_path / "thesis.html")
-    assert "no record" in said_by(capsys, "report", "--results", done, "--id", "beef", "--output", path)
+    assert "left as it is" in said_by(
+        capsys, "report", "--results", done, "--output", tmp_path / "thesis.html"
+    )
+    assert "no record" in said_by(
+        capsys, "report", "--results", done, "--id", "beef", "--output", path
+    )
     pooled = pool(fit_records(done, "fit-table"))
     assert pooled.coverage(0.9)["AL_OD"][1] == 28  # 001 not seen, 002 not measured
     outputs = np.nan_to_num(pooled.y[:, :2]) - pooled.scale * np.linspace(1.6, 1.7, 30)[:, None]
-    shifted = replace(pooled, y=np.nan_to_num(pooled.y), outputs=np.c_[outputs, pooled.outputs[:, 2:]])
+    shifted = replace(
+        pooled, y=np.nan_to_num(pooled.y), outputs=np.c_[outputs, pooled.outputs[:, 2:]]
+    )
     assert shifted.coverage(0.9)["AL_OS"] == (14, 30)  # 1.6449 is the 95 % quantile
-    assert [case[0] for case in pooled.worst(1)] == [pooled.ids[int(np.nanargmax(np.nanmax(
-        np.abs(pooled.y[:, :2] - pooled.outputs[:, :2]) / pooled.scale, axis=1)))]]  # fmt: skip
+    assert [case[0] for case in pooled.worst(1)] == [
+        pooled.ids[
+            int(
+                np.nanargmax(
+                    np.nanmax(
+                        np.abs(pooled.y[:, :2] - pooled.outputs[:, :2]) / pooled.scale, axis=1
+                    )
+                )
+            )
+        ]
+    ]
 
 
 def test_bad_input_is_a_sentence_and_nothing_is_overwritten(done, eyes, tmp_path, capsys):
     csv, photos, layout = eyes / "eyes.csv", eyes / "photos", eyes / "eyes.yml"
-    fitting = ["fit", "--csv", csv, "--images", photos, "--layout", layout, *SHORT, "--results", tmp_path]
+    fitting = [
+        "fit",
+        "--csv",
+        csv,
+        "--images",
+        photos,
+        "--layout",
+        layout,
+        *SHORT,
+        "--results",
+        tmp_path,
+    ]
     predicting = ["predict", "--model", done / "models" / "all", "--csv", csv, "--images", photos]
     assert "left as it is" in said_by(capsys, *predicting, "--table", csv)
     assert "left as it is" in said_by(capsys, *fitting, "--table", layout)
     assert "is a folder" in said_by(capsys, *predicting, "--table", photos)
     assert "--csv needs --images" in said_by(capsys, "fit", "--csv", csv, "--layout", layout)
     assert "--csv needs --images" in said_by(capsys, *predicting[:5], "--table", tmp_path / "x.csv")
-    assert "--data grape or synthetic" in said_by(capsys, "fit", "--csv", csv, "--data", "synthetic")
-    assert "holds several models" in said_by(capsys, "predict", "--model", done / "models", "--csv", csv, "--images",
-                                             photos, "--table", tmp_path / "x.csv")  # fmt: skip
-    assert "is no saved model" in said_by(capsys, "predict", "--model", tmp_path, "--csv", csv, "--images", photos,
-                                          "--table", tmp_path / "x.csv")  # fmt: skip
-    assert "level=90" in said_by(capsys, *predicting, "--level", "90", "--table", tmp_path / "x.csv")
-    assert "sees 24 pixels" in said_by(capsys, *predicting, "--size", "48", "--table", tmp_path / "x.csv")
+    assert "--data grape or synthetic" in said_by(
+        capsys, "fit", "--csv", csv, "--data", "synthetic"
+    )
+    assert "holds several models" in said_by(
+        capsys,
+        "predict",
+        "--model",
+        done / "models",
+        "--csv",
+        csv,
+        "--images",
+        photos,
+        "--table",
+        tmp_path / "x.csv",
+    )
+    assert "is no saved model" in said_by(
+        capsys,
+        "predict",
+        "--model",
+        tmp_path,
+        "--csv",
+        csv,
+        "--images",
+        photos,
+        "--table",
+        tmp_path / "x.csv",
+    )
+    assert "level=90" in said_by(
+        capsys, *predicting, "--level", "90", "--table", tmp_path / "x.csv"
+    )
+    assert "sees 24 pixels" in said_by(
+        capsys, *predicting, "--size", "48", "--table", tmp_path / "x.csv"
+    )
     assert "--final" in said_by(capsys, *fitting, "--final")
     assert "does not exist" in said_by(capsys, *fitting[:4], tmp_path / "nowhere", *fitting[5:])
     assert "none.yml cannot be read" in said_by(capsys, *fitting[:6], tmp_path / "none.yml", *SHORT)
     assert "fewer folds" in said_by(capsys, *fitting, "--folds", "15")
-    for words, told in ((("--epochs", "0"), "epochs=0"), (("--backbone", "vit_nosuch"), "vit_nosuch"),
-                        (("--device", "quantum"), "device 'quantum' cannot be used here")):  # fmt: skip
+    for words, told in (
+        (("--epochs", "0"), "epochs=0"),
+        (("--backbone", "vit_nosuch"), "vit_nosuch"),
+        (("--device", "quantum"), "device 'quantum' cannot be used here"),
+    ):
         said = said_by(capsys, *fitting, *words)
         assert told in said and len(said.strip().splitlines()) == 1  # once, not once a fold
     nothing = ("--results", tmp_path / "nothing", "--output", tmp_path / "r.html")
@@ -193,31 +329,87 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(done, eyes, tmp_path
 
 def test_a_faulty_folder_is_refused_before_anything_is_fitted(tmp_path, capsys):
     folder = practice_eyes(tmp_path / "own", np.random.default_rng(0), 24)
-    said = said_by(capsys, "fit", "--csv", folder / "eyes.csv", "--images", folder / "photos", "--layout",
-                   folder / "eyes.yml", "--results", tmp_path)  # fmt: skip
+    said = said_by(
+        capsys,
+        "fit",
+        "--csv",
+        folder / "eyes.csv",
+        "--images",
+        folder / "photos",
+        "--layout",
+        folder / "eyes.yml",
+        "--results",
+        tmp_path,
+    )
     assert "003_OD.jpg cannot be read" in said and "8 more" in said and "cevit check-data" in said
 
 
-@pytest.mark.parametrize("layout, tasks, responses", [
-    ({"continuous": {"AL": "axial_length", "SE": "se"}}, ("continuous", "continuous"),
-     ("AL_OS", "AL_OD", "SE_OS", "SE_OD")),
-    ({"binary": {"HM": "se <= -6"}}, ("binary",), ("HM_OS", "HM_OD")),
-    ({"continuous": {"AL": "axial_length"}, "binary": {"HM": "se <= -6", "male": "sex == M"},
-      "patient_level": ["male"]}, ("continuous", "binary", "patient binary"),
-     ("AL_OS", "AL_OD", "HM_OS", "HM_OD", "male")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layout, tasks, responses",
+    [
+        (
+            {"continuous": {"AL": "axial_length", "SE": "se"}},
+            ("continuous", "continuous"),
+            ("AL_OS", "AL_OD", "SE_OS", "SE_OD"),
+        ),
+        ({"binary": {"HM": "se <= -6"}}, ("binary",), ("HM_OS", "HM_OD")),
+        (
+            {
+                "continuous": {"AL": "axial_length"},
+                "binary": {"HM": "se <= -6", "male": "sex == M"},
+                "patient_level": ["male"],
+            },
+            ("continuous", "binary", "patient binary"),
+            ("AL_OS", "AL_OD", "HM_OS", "HM_OD", "male"),
+        ),
+    ],
+)
 def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, responses):
     rows = read_rows(eyes / "eyes.csv")
-    lines = ["id,side,axial_length,se,photo,sex"] + [",".join([*row, "MF"[int(row[0]) % 2]]) for row in rows]
+    lines = ["id,side,axial_length,se,photo,sex"] + [
+        ",".join([*row, "MF"[int(row[0]) % 2]]) for row in rows
+    ]
     (tmp_path / "eyes.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "l.yml").write_text(json.dumps({"patient": "id", "eye": "side", "image": "photo", **layout}))
-    places = ["--csv", tmp_path / "eyes.csv", "--images", eyes / "photos", "--layout", tmp_path / "l.yml"]
+    (tmp_path / "l.yml").write_text(
+        json.dumps({"patient": "id", "eye": "side", "image": "photo", **layout})
+    )
+    places = [
+        "--csv",
+        tmp_path / "eyes.csv",
+        "--images",
+        eyes / "photos",
+        "--layout",
+        tmp_path / "l.yml",
+    ]
     longer = ["--epochs", "6", "--learning-rate", "3e-3", "--results", tmp_path]
-    assert cevit("fit", *places, *SHORT, *longer, "--save", tmp_path / "m", "--table", tmp_path / "cv.csv") == 0
+    assert (
+        cevit(
+            "fit",
+            *places,
+            *SHORT,
+            *longer,
+            "--save",
+            tmp_path / "m",
+            "--table",
+            tmp_path / "cv.csv",
+        )
+        == 0
+    )
     stored = json.loads((tmp_path / "m" / "fold-1" / "model.json").read_text())
     assert tuple(stored["encoder"]["tasks"]) == tasks and tuple(stored["responses"]) == responses
-    assert cevit("predict", "--model", tmp_path / "m" / "fold-2", *places[:4], "--table", tmp_path / "new.csv",
-                 "--measured", "OS") == 0  # fmt: skip
+    assert (
+        cevit(
+            "predict",
+            "--model",
+            tmp_path / "m" / "fold-2",
+            *places[:4],
+            "--table",
+            tmp_path / "new.csv",
+            "--measured",
+            "OS",
+        )
+        == 0
+    )
     table = read(tmp_path / "new.csv")
     assert len(table) == 30 and table.filter(like="updated").notna().any().any()
     assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
@@ -225,10 +417,14 @@ def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, 
 
 def test_intervals_are_normal_before_and_exact_after_a_measurement():
     low, high = marginal_interval(OUTPUTS, PARAMETERS, 0.9)
-    torch.testing.assert_close(norm.cdf(high - OUTPUTS[:, :2], scale=PARAMETERS.scale), np.full((3, 2), 0.95))
+    torch.testing.assert_close(
+        norm.cdf(high - OUTPUTS[:, :2], scale=PARAMETERS.scale), np.full((3, 2), 0.95)
+    )
     torch.testing.assert_close(low + high, 2 * OUTPUTS[:, :2])
     y = torch.tensor([[NAN, 25.9, NAN, NAN]] * 3, dtype=torch.float64)
-    low, high = conditional_interval(OUTPUTS, y, PARAMETERS, 0, 0.8)  # two normals: the textbook's formula
+    low, high = conditional_interval(
+        OUTPUTS, y, PARAMETERS, 0, 0.8
+    )  # two normals: the textbook's formula
     mean = OUTPUTS[:, 0] + 0.7 * 0.8 / 1.1 * (25.9 - OUTPUTS[:, 1])
     half = norm.ppf(0.9) * 0.8 * np.sqrt(1 - 0.7**2)
     torch.testing.assert_close(low, mean - half, atol=2e-3, rtol=0)
@@ -255,23 +451,36 @@ def predictions(names=NAMES, outputs=OUTPUTS) -> Predictions:
 
 
 def test_any_and_both_are_sums_of_cells_and_updates_are_conditional_probabilities():
-    y = torch.tensor([[NAN, 25.0, NAN, 1.0], [NAN] * 4, [23.0, 23.5, NAN, NAN]], dtype=torch.float64)
+    y = torch.tensor(
+        [[NAN, 25.0, NAN, 1.0], [NAN] * 4, [23.0, 23.5, NAN, NAN]], dtype=torch.float64
+    )
     table = patient_table(predictions(), measured=y).set_index("id")
     cells = class_probabilities(OUTPUTS, PARAMETERS)
     np.testing.assert_allclose(table["any HM"], 1 - cells[:, 0, 0], atol=1e-12)
     np.testing.assert_allclose(table["both HM"], cells[:, 1, 1], atol=1e-12)
     known = condition_on(OUTPUTS, y, PARAMETERS)
     assert table.loc["a", "updated mean AL_OS"] == pytest.approx(float(known.mean[0, 0]), abs=1e-12)
-    assert table.loc["a", "updated both HM"] == pytest.approx(float(known.probability[0, 0]), abs=1e-12)
+    assert table.loc["a", "updated both HM"] == pytest.approx(
+        float(known.probability[0, 0]), abs=1e-12
+    )
     assert table.loc["a", "updated any HM"] == 1  # the right eye's label is 1
-    assert table.filter(like="updated").loc["b"].isna().all() and np.isnan(table.loc["a", "updated mean AL_OD"])
-    given = class_probabilities(OUTPUTS, PARAMETERS, y)[2]  # lengths measured, no label: the joint cells are exact
+    assert table.filter(like="updated").loc["b"].isna().all() and np.isnan(
+        table.loc["a", "updated mean AL_OD"]
+    )
+    given = class_probabilities(OUTPUTS, PARAMETERS, y)[
+        2
+    ]  # lengths measured, no label: the joint cells are exact
     assert table.loc["c", "updated both HM"] == pytest.approx(float(given[1, 1]), abs=1e-9)
     assert table.loc["c", "updated any HM"] == pytest.approx(1 - float(given[0, 0]), abs=1e-9)
 
 
 def test_names_tell_eyes_and_pairs():
-    assert [eye_of(name) for name in ("AL_OS", "RNFL_OD (um)", "male", "BIOS_OSX")] == ["OS", "OD", None, None]
+    assert [eye_of(name) for name in ("AL_OS", "RNFL_OD (um)", "male", "BIOS_OSX")] == [
+        "OS",
+        "OD",
+        None,
+        None,
+    ]
     assert pairs_of(NAMES, 2) == {"HM": (2, 3)}
     assert pairs_of(("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2) == {"positive": (2, 3)}
     assert pairs_of(("AL_OS", "AL_OD", "male"), 2) == {}
@@ -325,14 +534,20 @@ def test_outputs_leave_the_device_before_they_become_float64(monkeypatch):
     from cevit_lib.training import Fit, Standardisation, predict_outputs
 
     data = SyntheticPairs(6, np.random.default_rng(0), window=9)
-    monkeypatch.setattr("cevit_lib.training.feasible.outputs_of",
-                        lambda *a: torch.zeros(6, 4).as_subclass(OnAppleGpu))  # fmt: skip
-    known = Fit(torch.nn.Identity(), Standardisation.none(2), None, [], data.responses, 2, data.domains)
+    monkeypatch.setattr(
+        "cevit_lib.training.feasible.outputs_of",
+        lambda *a: torch.zeros(6, 4).as_subclass(OnAppleGpu),
+    )
+    known = Fit(
+        torch.nn.Identity(), Standardisation.none(2), None, [], data.responses, 2, data.domains
+    )
     assert predict_outputs(known, data).dtype == torch.float64
 
 
 def test_lack_of_memory_names_batch_size_and_accumulation():
-    with pytest.raises(TrainingError, match="--batch-size smaller, or keep it and set --accumulation"):
+    with pytest.raises(
+        TrainingError, match="--batch-size smaller, or keep it and set --accumulation"
+    ):
         with memory_in_words("cuda"):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
     with pytest.raises(RuntimeError, match="other"), memory_in_words("cuda"):
@@ -345,9 +560,13 @@ def test_readers_change_no_result(eyes):
     parser = argparse.ArgumentParser()
     fit.add_fit_arguments(parser)
     words = ["--csv", eyes / "eyes.csv", "--images", eyes / "photos", "--layout", eyes / "eyes.yml"]
-    one, four = (fit.load_data(fit.data_configuration(parser.parse_args([*map(str, words), "--workers", n])))
-                 for n in "14")  # fmt: skip
-    assert four.images.workers == 4 and torch.equal(one.load(), four.load()) and one.hash == four.hash
+    one, four = (
+        fit.load_data(fit.data_configuration(parser.parse_args([*map(str, words), "--workers", n])))
+        for n in "14"
+    )
+    assert (
+        four.images.workers == 4 and torch.equal(one.load(), four.load()) and one.hash == four.hash
+    )
 
 
 def test_a_table_without_a_layout_is_recognised_or_asked_about(eyes, tmp_path, capsys):
@@ -356,7 +575,16 @@ def test_a_table_without_a_layout_is_recognised_or_asked_about(eyes, tmp_path, c
     lines += [f"{r[0]},{r[1]},{r[4]},{r[2]},{int(float(r[3]) <= -6)}" for r in rows]
     (tmp_path / "eyes.csv").write_text("\n".join(lines) + "\n")
     shutil.copytree(eyes / "photos", tmp_path / "photos")
-    words = ["fit", "--csv", tmp_path / "eyes.csv", "--images", tmp_path / "photos", *SHORT, "--fold", "1"]
+    words = [
+        "fit",
+        "--csv",
+        tmp_path / "eyes.csv",
+        "--images",
+        tmp_path / "photos",
+        *SHORT,
+        "--fold",
+        "1",
+    ]
     assert cevit(*words, "--results", tmp_path / "r") == 0
     (record,) = map(read_record, (tmp_path / "r" / "fit-table").glob("*.json"))
     assert record["configuration"]["data"]["layout"]["continuous"] == {"AL": "axial_length"}

@@ -11,8 +11,8 @@ import torch
 from scipy.special import ndtr
 
 from cevit_lib.copula import CopulaParameters, condition_on
-from cevit_lib.figures import interactive
 from cevit_lib.normal import bivariate_normal_cdf
+from studies import interactive
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,11 @@ def run(tmp_path_factory):
     """Evaluate a JavaScript expression on the functions of ``interactive.js``, by node or by a headless browser."""
     node = shutil.which("node")
     if node:
+
         def evaluate(expression):
-            print_it = f"const c = globalThis.cevitMoving; console.log(JSON.stringify({expression}));"
+            print_it = (
+                f"const c = globalThis.cevitMoving; console.log(JSON.stringify({expression}));"
+            )
             program = f"{interactive.script()}\n{print_it}"
             done = subprocess.run([node, "-e", program], capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
@@ -33,15 +36,22 @@ def run(tmp_path_factory):
 
     if (path := browser_path()) is None:
         if os.environ.get("CI", "").lower() == "true":
-            pytest.fail("neither node nor Chromium found: one of them must run the figures' JavaScript", pytrace=False)
+            pytest.fail(
+                "neither node nor Chromium found: one of them must run the figures' JavaScript",
+                pytrace=False,
+            )
         pytest.skip("neither node nor Chromium found to run JavaScript with")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         tab = browser.new_page()
         tab.add_script_tag(content=interactive.script())
-        yield lambda expression: tab.evaluate(f"() => {{ const c = globalThis.cevitMoving; return {expression}; }}")
+        yield lambda expression: tab.evaluate(
+            f"() => {{ const c = globalThis.cevitMoving; return {expression}; }}"
+        )
         browser.close()
 
 
@@ -50,7 +60,9 @@ def test_normal_probabilities_in_javascript(run):
     ours = np.array(run(f"{x.tolist()}.map(c.cdf)"))
     np.testing.assert_allclose(ours, ndtr(x), rtol=1e-12)
     p = np.linspace(0.02, 0.98, 33)
-    np.testing.assert_allclose(run(f"{p.tolist()}.map(c.score)"), torch.special.ndtri(torch.tensor(p)), atol=1e-12)
+    np.testing.assert_allclose(
+        run(f"{p.tolist()}.map(c.score)"), torch.special.ndtri(torch.tensor(p)), atol=1e-12
+    )
 
 
 def test_pairs_in_javascript_over_all_that_the_sliders_reach(run):
@@ -68,19 +80,25 @@ def test_the_update_in_javascript_is_condition_on(run, label, strength):
     logits = [np.log(p / (1 - p)) for p in interactive.CHANCES]
     outputs = torch.tensor([[0.0, 0.0, *logits]], dtype=torch.float64)
     for length in (-2.5, 0.0, 1.3):
-        y = torch.tensor([[length, np.nan, np.nan if label is None else label, np.nan]], dtype=torch.float64)
+        y = torch.tensor(
+            [[length, np.nan, np.nan if label is None else label, np.nan]], dtype=torch.float64
+        )
         expected = condition_on(outputs, y, CopulaParameters(weak, [1.0, 1.0]))
         js = {None: "null", 0: "false", 1: "true"}[label]
         call = f"c.update(c.weaken({interactive.CORRELATION}, {strength}), {interactive.CHANCES}, {length}, {js})"
         curve = "[...Array(1601).keys()].map((k) => u.density(-8 + k / 100))"
-        said = run(f"(() => {{ const u = {call}; return [u.mean, u.sd, u.probability, {curve}]; }})()")
+        said = run(
+            f"(() => {{ const u = {call}; return [u.mean, u.sd, u.probability, {curve}]; }})()"
+        )
         assert said[0] == pytest.approx(float(expected.mean[0, 1]), abs=1e-7)
         assert said[1] == pytest.approx(float(expected.sd[0, 1]), abs=1e-7)
         assert said[2] == pytest.approx(float(expected.probability[0, 1]), abs=1e-7)
         # the drawn curve has this mean and this spread, and area one
         z, curve = np.arange(-8, 8.005, 0.01), np.array(said[3]) * 0.01
         mean = (z * curve).sum()
-        assert curve.sum() == pytest.approx(1, abs=1e-6) and mean == pytest.approx(said[0], abs=1e-5)
+        assert curve.sum() == pytest.approx(1, abs=1e-6) and mean == pytest.approx(
+            said[0], abs=1e-5
+        )
         assert ((z - mean) ** 2 * curve).sum() == pytest.approx(said[1] ** 2, abs=1e-4)
 
 
@@ -89,5 +107,7 @@ def test_a_moving_figure_is_whole_by_itself(made):
     figure = made()
     html = figure._repr_html_()
     assert "http" not in html.replace("http://www.w3.org", "") and len(html) < 200_000
-    assert html.index("<img") < html.index('class="live"'), "the picture stands first, for readers without scripts"
+    assert html.index("<img") < html.index('class="live"'), (
+        "the picture stands first, for readers without scripts"
+    )
     assert html.count("<label>") == 3 and figure._repr_png_().startswith(b"\x89PNG")

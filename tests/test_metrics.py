@@ -21,8 +21,9 @@ def pair_count(scores: np.ndarray, labels: np.ndarray) -> float:
     """Count concordant pairs one by one: the definition of the area under the curve."""
     wins = [
         1.0 if a > b else 0.5 if a == b else 0.0
-        for a in scores[labels == 1] for b in scores[labels == 0]
-    ]  # fmt: skip
+        for a in scores[labels == 1]
+        for b in scores[labels == 0]
+    ]
     return float(np.mean(wins))
 
 
@@ -31,7 +32,9 @@ def test_area_under_curve_is_the_share_of_concordant_pairs(levels):
     rng = np.random.default_rng(0)
     scores, labels = rng.integers(0, levels, 60) / levels, (rng.random(60) < 0.4).astype(float)
     assert area_under_curve(scores, labels) == pytest.approx(pair_count(scores, labels), abs=1e-12)
-    assert area_under_curve(-scores, labels) == pytest.approx(1 - pair_count(scores, labels), abs=1e-12)
+    assert area_under_curve(-scores, labels) == pytest.approx(
+        1 - pair_count(scores, labels), abs=1e-12
+    )
     assert area_under_curve(np.exp(scores), labels) == area_under_curve(scores, labels)
 
 
@@ -47,7 +50,9 @@ def test_accuracies_by_hand():
     labels = np.array([[1, 1], [1, 1], [0, np.nan], [0, 1]])
     assert accuracy(classes[:, 0], labels[:, 0]) == 0.5
     assert accuracy(classes[:, 1], labels[:, 1]) == pytest.approx(2 / 3)
-    assert joint_accuracy(classes, labels) == pytest.approx(1 / 3)  # the third patient lacks a label
+    assert joint_accuracy(classes, labels) == pytest.approx(
+        1 / 3
+    )  # the third patient lacks a label
 
 
 def test_evaluate_uses_both_rules():
@@ -61,10 +66,19 @@ def test_evaluate_uses_both_rules():
 
 
 def test_one_class_gives_nan_with_its_reason():
-    outputs, y = np.zeros((3, 4)), np.array([[1.0, np.nan, 0, 1], [2.0, np.nan, 0, 0], [3.0, np.nan, 0, 1]])
+    outputs, y = (
+        np.zeros((3, 4)),
+        np.array([[1.0, np.nan, 0, 1], [2.0, np.nan, 0, 0], [3.0, np.nan, 0, 1]]),
+    )
     metrics = evaluate(outputs, y, NAMES, 2)
-    assert np.isnan(metrics.values["AUC HM_L"]) and metrics.reasons["AUC HM_L"] == "one class only: 3 zeros, 0 ones"
-    assert np.isnan(metrics.values["MAE AL_R"]) and metrics.reasons["MAE AL_R"] == "no patient has it observed"
+    assert (
+        np.isnan(metrics.values["AUC HM_L"])
+        and metrics.reasons["AUC HM_L"] == "one class only: 3 zeros, 0 ones"
+    )
+    assert (
+        np.isnan(metrics.values["MAE AL_R"])
+        and metrics.reasons["MAE AL_R"] == "no patient has it observed"
+    )
     assert set(metrics.reasons) == {key for key, value in metrics.values.items() if np.isnan(value)}
 
 

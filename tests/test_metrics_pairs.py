@@ -52,13 +52,17 @@ def test_r_squared_of_a_regression_is_the_squared_correlation_and_of_the_mean_ze
     predicted, y = least_squares(np.random.default_rng(1))
     assert r_squared(predicted, y) == pytest.approx(np.corrcoef(predicted, y)[0, 1] ** 2, abs=1e-12)
     assert r_squared(np.full(60, y.mean()), y) == pytest.approx(0, abs=1e-12)
-    assert r_squared(np.full(60, y.mean() + y.std()), y) == pytest.approx(-1)  # SSE = n var + n shift^2
+    assert r_squared(np.full(60, y.mean() + y.std()), y) == pytest.approx(
+        -1
+    )  # SSE = n var + n shift^2
     assert np.isnan(r_squared([1.0, 2.0], [3.0, 3.0]))
 
 
 def test_shares_within_limits_by_hand():
     predicted, observed = np.array([23.1, 24.0, 25.0, 22.0]), np.array([22.6, 24.4, 23.0, NAN])
-    assert share_within(predicted, observed, 0.5) == pytest.approx(2 / 3)  # 23.1 - 22.6 is 0.5 but for rounding
+    assert share_within(predicted, observed, 0.5) == pytest.approx(
+        2 / 3
+    )  # 23.1 - 22.6 is 0.5 but for rounding
     assert share_within(predicted, observed, 2.0) == 1.0
     assert np.isnan(share_within(predicted[3:], observed[3:], 1.0))
 
@@ -67,7 +71,9 @@ def test_slopes_of_the_difference_are_what_algebra_says():
     """On the mean (var p - var y) / (2 var m); on the measured value of a least-squares fit -(1 - R^2)."""
     predicted, y = least_squares(np.random.default_rng(2))
     found = bland_altman(predicted, y)
-    assert found.slope == pytest.approx((predicted.var() - y.var()) / (2 * ((predicted + y) / 2).var()))
+    assert found.slope == pytest.approx(
+        (predicted.var() - y.var()) / (2 * ((predicted + y) / 2).var())
+    )
     assert found.slope_on_observed == pytest.approx(-(1 - r_squared(predicted, y)))
     assert found.bias == pytest.approx(0, abs=1e-12)
     assert found.high - found.low == pytest.approx(2 * 1.96 * (predicted - y).std(ddof=1))
@@ -85,7 +91,9 @@ def test_the_threshold_is_the_lowest_that_keeps_the_specificity(specificity):
     scores, labels = rng.integers(0, 12, 80) / 12, (rng.random(80) < 0.4).astype(float)
     threshold = threshold_at_specificity(scores, labels, specificity)
     assert detection_at(scores, labels, threshold).specificity >= specificity - 1e-12
-    lower = [detection_at(scores, labels, s).specificity for s in np.unique(scores) if s < threshold]
+    lower = [
+        detection_at(scores, labels, s).specificity for s in np.unique(scores) if s < threshold
+    ]
     assert max(lower, default=0.0) < specificity
 
 
@@ -94,7 +102,10 @@ def test_sensitivity_and_specificity_by_hand_and_without_a_class():
     assert detection_at(scores, labels, 0.4) == (0.5, 1.0)  # a score at the threshold is a no
     assert threshold_at_specificity(scores, labels, 0.5) == 0.1
     assert np.isnan(threshold_at_specificity([0.5], [1.0]))
-    assert np.isnan(detection_at([0.5], [1.0], 0.2).specificity) and detection_at([0.5], [1.0], 0.2).sensitivity == 1
+    assert (
+        np.isnan(detection_at([0.5], [1.0], 0.2).specificity)
+        and detection_at([0.5], [1.0], 0.2).sensitivity == 1
+    )
     assert np.isnan(detection_at([0.5], [1.0], NAN)).all()
     with pytest.raises(ParameterError, match=r"give a number in \(0, 1\]"):
         threshold_at_specificity(scores, labels, 90)
@@ -123,7 +134,9 @@ def fitted_probabilities(rng, n=200):
 def test_a_fitted_model_is_calibrated_on_its_own_data_and_distortions_are_read_off():
     score, labels = fitted_probabilities(np.random.default_rng(4))
     right = calibration(expit(score), labels)
-    assert (right.intercept, right.slope) == pytest.approx((0, 1), abs=1e-5) and right.reason is None
+    assert (right.intercept, right.slope) == pytest.approx(
+        (0, 1), abs=1e-5
+    ) and right.reason is None
     assert calibration(expit(score - 0.7), labels).intercept == pytest.approx(0.7, abs=1e-5)
     assert calibration(expit(2.5 * score), labels).slope == pytest.approx(1 / 2.5, abs=1e-5)
     assert right.brier == pytest.approx(np.mean((expit(score) - labels) ** 2))
@@ -136,9 +149,14 @@ def test_two_groups_have_their_slope_in_closed_form():
     assert calibration(probability, labels).slope == pytest.approx(slope, abs=1e-8)
 
 
-@pytest.mark.parametrize("labels, reason", [
-    ([0, 0, 1, 1], "separate"), ([0, 0, 0, 0], "4 zeros, 0 ones"), ([NAN] * 4, "no patient"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "labels, reason",
+    [
+        ([0, 0, 1, 1], "separate"),
+        ([0, 0, 0, 0], "4 zeros, 0 ones"),
+        ([NAN] * 4, "no patient"),
+    ],
+)
 def test_a_slope_that_does_not_exist_has_its_reason(labels, reason):
     found = calibration([0.1, 0.2, 0.8, 0.9], labels)
     assert np.isnan(found.slope) and reason in found.reason
@@ -162,8 +180,12 @@ def test_the_curve_has_equal_groups_and_wilson_intervals():
     assert (curve.observed * curve.count).sum() == pytest.approx(np.nansum(labels))
     n, z = curve.count, 1.959964
     centre = (curve.observed + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(curve.observed * (1 - curve.observed) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    assert curve.low == pytest.approx(centre - half, abs=1e-6) and curve.high == pytest.approx(centre + half, abs=1e-6)
+    half = (
+        z * np.sqrt(curve.observed * (1 - curve.observed) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    )
+    assert curve.low == pytest.approx(centre - half, abs=1e-6) and curve.high == pytest.approx(
+        centre + half, abs=1e-6
+    )
 
 
 # --- patients
@@ -178,7 +200,9 @@ def test_labels_of_a_patient_for_every_pattern_of_eyes():
 
     patterns = list(product((0.0, 1.0, NAN), repeat=2))
     for level, rule in (("any", any), ("worse", max), ("both", all)):
-        np.testing.assert_equal(patient_labels(patterns, level), [expected(eyes, rule) for eyes in patterns])
+        np.testing.assert_equal(
+            patient_labels(patterns, level), [expected(eyes, rule) for eyes in patterns]
+        )
 
 
 def test_joint_probabilities_obey_the_rules_of_sets():
@@ -224,12 +248,18 @@ def test_the_bootstrap_error_of_a_mean_is_its_formula_over_patients():
     rng = np.random.default_rng(7)
     patients = np.repeat([f"{k:03}" for k in range(40)], 2)
     errors = np.repeat(rng.normal(size=40), 2) + 0.3 * rng.normal(size=80)
-    found = patient_bootstrap(lambda rows: errors[rows].mean(), patients, np.random.default_rng(8), replications=4000)
-    formula = errors.reshape(40, 2).mean(1).std() / np.sqrt(40)  # resampling divides by n, not n - 1
+    found = patient_bootstrap(
+        lambda rows: errors[rows].mean(), patients, np.random.default_rng(8), replications=4000
+    )
+    formula = errors.reshape(40, 2).mean(1).std() / np.sqrt(
+        40
+    )  # resampling divides by n, not n - 1
     assert found.standard_error == pytest.approx(formula, rel=4 / np.sqrt(2 * 4000))
     assert found.value == errors.mean() and found.undefined == 0
     shuffled = rng.permutation(80)  # rows of a patient need not stand together
-    again = patient_bootstrap(lambda rows: errors[shuffled][rows].mean(), patients[shuffled], np.random.default_rng(8))
+    again = patient_bootstrap(
+        lambda rows: errors[shuffled][rows].mean(), patients[shuffled], np.random.default_rng(8)
+    )
     same = patient_bootstrap(lambda rows: errors[rows].mean(), patients, np.random.default_rng(8))
     assert again == pytest.approx(same)
 
@@ -252,12 +282,16 @@ def test_resampled_patients_cover_and_resampled_eyes_do_not():
 
 def test_undefined_resamples_are_counted_and_too_many_give_no_interval():
     scores, one = np.linspace(0, 1, 30), np.r_[np.zeros(29), 1]
-    lost = patient_bootstrap(lambda rows: area_under_curve(scores[rows], one[rows]), 30, np.random.default_rng(10))
+    lost = patient_bootstrap(
+        lambda rows: area_under_curve(scores[rows], one[rows]), 30, np.random.default_rng(10)
+    )
     assert lost.value == 1 and np.isnan(lost.low)
     expected = 1000 * (29 / 30) ** 30  # no positive is drawn
     assert lost.undefined == pytest.approx(expected, abs=4 * np.sqrt(expected))
     five = (np.arange(30) % 6 == 0).astype(float)
-    kept = patient_bootstrap(lambda rows: area_under_curve(scores[rows], five[rows]), 30, np.random.default_rng(11))
+    kept = patient_bootstrap(
+        lambda rows: area_under_curve(scores[rows], five[rows]), 30, np.random.default_rng(11)
+    )
     assert 0 <= kept.low < kept.value < kept.high <= 1 and 0 < kept.undefined < 30
 
 
@@ -265,11 +299,19 @@ def test_all_metrics_share_the_resamples_and_bad_arguments_are_named():
     y = np.random.default_rng(12).normal(size=(40, 4))
     y[:, 2:] = y[:, 2:] > 0
     outputs = np.random.default_rng(13).normal(size=(40, 4))
-    found = patient_bootstrap(lambda rows: evaluate_pairs(outputs[rows], y[rows], NAMES, 2), 40,
-                              np.random.default_rng(14), replications=50)  # fmt: skip
+    found = patient_bootstrap(
+        lambda rows: evaluate_pairs(outputs[rows], y[rows], NAMES, 2),
+        40,
+        np.random.default_rng(14),
+        replications=50,
+    )
     assert found["MAE AL_OS"].low < found["MAE AL_OS"].value < found["MAE AL_OS"].high
-    alone = patient_bootstrap(lambda rows: mean_absolute_error(outputs[rows, 0], y[rows, 0]), 40,
-                              np.random.default_rng(14), replications=50)  # fmt: skip
+    alone = patient_bootstrap(
+        lambda rows: mean_absolute_error(outputs[rows, 0], y[rows, 0]),
+        40,
+        np.random.default_rng(14),
+        replications=50,
+    )
     assert alone == found["MAE AL_OS"]
     with pytest.raises(DataError, match="1 patients"):
         patient_bootstrap(lambda rows: 0.0, ["a", "a"], np.random.default_rng(0))
@@ -283,7 +325,9 @@ def test_all_metrics_share_the_resamples_and_bad_arguments_are_named():
 def made_up(n=80, seed=15):
     rng = np.random.default_rng(seed)
     y = np.column_stack([24 + rng.normal(size=(n, 2)), rng.random((n, 2)) < 0.4]).astype(float)
-    outputs = np.column_stack([y[:, :2] + rng.normal(size=(n, 2)), 2 * y[:, 2:] - 1 + rng.normal(size=(n, 2))])
+    outputs = np.column_stack(
+        [y[:, :2] + rng.normal(size=(n, 2)), 2 * y[:, 2:] - 1 + rng.normal(size=(n, 2))]
+    )
     return outputs, y
 
 
@@ -291,8 +335,15 @@ def test_every_number_of_the_table_is_that_of_its_function():
     outputs, y = made_up()
     y[0, 0] = y[1, 3] = NAN
     thresholds = thresholds_at_specificity(*made_up(seed=16), NAMES, 2, 0.8)
-    table = evaluate_pairs(outputs, y, NAMES, 2, limits={"AL": (0.5, 1.0)}, thresholds=thresholds,
-                           asymmetry={"AL": 0.8})  # fmt: skip
+    table = evaluate_pairs(
+        outputs,
+        y,
+        NAMES,
+        2,
+        limits={"AL": (0.5, 1.0)},
+        thresholds=thresholds,
+        asymmetry={"AL": 0.8},
+    )
     values, p = table.values, expit(outputs[:, 2:])
     assert not table.reasons and np.isfinite(list(values.values())).all()
     apart = outputs[:, 0] - outputs[:, 1] - y[:, 0] + y[:, 1]
@@ -305,12 +356,15 @@ def test_every_number_of_the_table_is_that_of_its_function():
     some = 1 - (1 - p).prod(1)
     label = patient_labels(y[:, 2:], "any")
     assert values["AUC HM any"] == area_under_curve(some, label)
-    assert values["sensitivity HM any"] == detection_at(some, label, thresholds["HM any"]).sensitivity
+    assert (
+        values["sensitivity HM any"] == detection_at(some, label, thresholds["HM any"]).sensitivity
+    )
     assert values["Brier HM both"] == brier_score(p.prod(1), patient_labels(y[:, 2:], "both"))
     assert values["AUC HM worse"] == area_under_curve(p.max(1), label)
     cells = independent_cells(p)
-    assert evaluate_pairs(outputs, y, NAMES, 2, cells=cells).values["joint log score HM"] == pytest.approx(
-        values["joint log score HM"])  # fmt: skip
+    assert evaluate_pairs(outputs, y, NAMES, 2, cells=cells).values[
+        "joint log score HM"
+    ] == pytest.approx(values["joint log score HM"])
 
 
 def test_a_fold_with_one_class_keeps_all_keys_and_says_why():

@@ -22,7 +22,12 @@ REFERENCE = Path(__file__).with_name("reference")
 SWITCHES = [0.0, 0.924, -0.924, 0.925, -0.925, 0.926, -0.926, 0.9999, -0.9999]
 INFINITY = math.inf
 # lower bound of log P, relative error of P that is allowed: the accuracy that the library promises in float64
-PROMISED = [(math.log(1e-3), 1e-13), (math.log(1e-10), 1e-11), (math.log(1e-37), 1e-9), (math.log(1e-300), 1e-5)]
+PROMISED = [
+    (math.log(1e-3), 1e-13),
+    (math.log(1e-10), 1e-11),
+    (math.log(1e-37), 1e-9),
+    (math.log(1e-300), 1e-5),
+]
 
 
 def double(values):
@@ -47,7 +52,9 @@ def stored():
 
 def log_errors(values, exact):
     with mp.workdps(40):
-        return np.array([float(abs(mp.mpf(v) - e)) for v, e in zip(values.tolist(), exact, strict=True)])
+        return np.array(
+            [float(abs(mp.mpf(v) - e)) for v, e in zip(values.tolist(), exact, strict=True)]
+        )
 
 
 def test_stored_reference_is_what_its_script_makes(maker, stored):
@@ -62,37 +69,55 @@ def test_stored_reference_is_what_its_script_makes(maker, stored):
 def test_accuracy_promised_in_float64(stored, route):
     points, exact = stored
     x, y, r = points.unbind(1)
-    value = log_bivariate_normal_cdf(x, y, r) if route == "chosen by size" else log_wedge_value(x, y, r, 16)
+    value = (
+        log_bivariate_normal_cdf(x, y, r)
+        if route == "chosen by size"
+        else log_wedge_value(x, y, r, 16)
+    )
     error, size = log_errors(value, exact), np.array([float(e) for e in exact])
     upper = INFINITY
     for lower, allowed in PROMISED:
         chosen = (size > lower) & (size <= upper)
         assert chosen.sum() > 20
-        assert error[chosen].max() < allowed, (lower, points[np.flatnonzero(chosen)[error[chosen].argmax()]])
+        assert error[chosen].max() < allowed, (
+            lower,
+            points[np.flatnonzero(chosen)[error[chosen].argmax()]],
+        )
         upper = lower
     deeper = size <= upper
-    assert (error[deeper] / -size[deeper]).max() < 1e-13  # some units of the last place of log P itself
+    assert (
+        error[deeper] / -size[deeper]
+    ).max() < 1e-13  # some units of the last place of log P itself
     with mp.workdps(40):
-        absolute = [float(abs(mp.exp(mp.mpf(v)) - mp.exp(e))) for v, e in zip(value.tolist(), exact, strict=True)]
+        absolute = [
+            float(abs(mp.exp(mp.mpf(v)) - mp.exp(e)))
+            for v, e in zip(value.tolist(), exact, strict=True)
+        ]
     assert max(absolute) < 5e-16
 
 
 def test_difficult_corner_is_on_the_grid(stored):
     points, exact = stored
     x, y, r = points.unbind(1)
-    near = (r < -0.99) & ((x + y).abs() < 0.05) & (double([float(e) for e in exact]) < math.log(1e-4))
+    near = (
+        (r < -0.99) & ((x + y).abs() < 0.05) & (double([float(e) for e in exact]) < math.log(1e-4))
+    )
     assert near.sum() >= 10
 
 
 def test_central_route_agrees_with_the_wedge_at_the_switch():
     grid = torch.linspace(-4, 3, 40, dtype=torch.float64)
-    x, y, r = torch.meshgrid(grid, grid, double(SWITCHES + [0.2, -0.5, 0.75, -0.85, 0.92, -0.92]), indexing="ij")
+    x, y, r = torch.meshgrid(
+        grid, grid, double(SWITCHES + [0.2, -0.5, 0.75, -0.85, 0.92, -0.92]), indexing="ij"
+    )
     wedge = log_wedge_value(x, y, r, 24)
     difference = (log_bivariate_normal_cdf(x, y, r) - wedge).abs()
     likely, rare = wedge > math.log(1e-3), wedge < math.log(1e-10)
     assert difference[likely].max() < 1e-13
     assert difference[~likely & ~rare].max() < 1e-11
-    assert difference[rare].max() < 1e-10  # P down to 1e-98: processors differ in the last places of exp and log
+    assert (
+        difference[rare].max() < 1e-10
+    )  # P down to 1e-98: processors differ in the last places of exp and log
 
 
 def test_float32_is_at_the_input_rounding_floor(stored):
@@ -132,8 +157,13 @@ def test_gradients_promised_where_likely():
 
 @pytest.mark.parametrize("rho", SWITCHES)
 def test_gradcheck_and_gradgradcheck(rho):
-    x, y = double([0.3, -0.7, 1.0, 0.0, 0.5]), double([0.4, -0.2, -1.0, 0.0, 0.5])  # ties x = -y and x = y among them
-    operands = tuple(v.clone().requires_grad_() for v in (x, y, torch.full((5,), rho, dtype=torch.float64)))
+    x, y = (
+        double([0.3, -0.7, 1.0, 0.0, 0.5]),
+        double([0.4, -0.2, -1.0, 0.0, 0.5]),
+    )  # ties x = -y and x = y among them
+    operands = tuple(
+        v.clone().requires_grad_() for v in (x, y, torch.full((5,), rho, dtype=torch.float64))
+    )
     step = 1e-6 if abs(rho) < 0.99 else 1e-7
     assert torch.autograd.gradcheck(log_bivariate_normal_cdf, operands, eps=step, rtol=1e-3)
     assert torch.autograd.gradgradcheck(log_bivariate_normal_cdf, operands, eps=step, rtol=1e-3)
@@ -141,7 +171,10 @@ def test_gradcheck_and_gradgradcheck(rho):
 
 
 def test_gradcheck_in_the_tail():
-    operands = [double(v).requires_grad_() for v in ([-6.0, -9.0, -3.0], [-5.0, 2.0, 2.5], [-0.4, 0.6, -0.9])]
+    operands = [
+        double(v).requires_grad_()
+        for v in ([-6.0, -9.0, -3.0], [-5.0, 2.0, 2.5], [-0.4, 0.6, -0.9])
+    ]
     assert torch.autograd.gradcheck(log_bivariate_normal_cdf, operands)
     assert torch.autograd.gradgradcheck(log_bivariate_normal_cdf, operands, rtol=1e-3)
 
@@ -161,9 +194,13 @@ def test_independence_symmetry_and_sheppard():
     r = torch.linspace(-0.99, 0.99, 200, dtype=torch.float64)
     product = log_normal_cdf(x) + log_normal_cdf(y)
     assert torch.allclose(log_bivariate_normal_cdf(x, y, 0.0), product, rtol=1e-13, atol=1e-13)
-    assert torch.allclose(log_bivariate_normal_cdf(x, y, r), log_bivariate_normal_cdf(y, x, r), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(
+        log_bivariate_normal_cdf(x, y, r), log_bivariate_normal_cdf(y, x, r), rtol=1e-12, atol=1e-12
+    )
     orthant = 0.25 + torch.asin(r) / (2 * math.pi)
-    assert torch.allclose(bivariate_normal_cdf(torch.zeros_like(r), 0.0, r), orthant, rtol=1e-13, atol=0)
+    assert torch.allclose(
+        bivariate_normal_cdf(torch.zeros_like(r), 0.0, r), orthant, rtol=1e-13, atol=0
+    )
     four = sum(
         bivariate_normal_cdf(a * x, b * y, a * b * r) for a in (-1, 1) for b in (-1, 1)
     )  # the four label cells of the sign flip
@@ -172,9 +209,13 @@ def test_independence_symmetry_and_sheppard():
 
 def test_exact_limits():
     x, y = double([-1.0, 0.5, 2.0, -3.0]), double([0.3, 0.5, -2.5, -3.0])
-    assert torch.allclose(log_bivariate_normal_cdf(x, y, 1.0), log_normal_cdf(torch.minimum(x, y)), rtol=1e-14)
+    assert torch.allclose(
+        log_bivariate_normal_cdf(x, y, 1.0), log_normal_cdf(torch.minimum(x, y)), rtol=1e-14
+    )
     lower = (torch.erf(x / 2**0.5) + torch.erf(y / 2**0.5)) / 2  # Phi(x) + Phi(y) - 1
-    assert torch.allclose(bivariate_normal_cdf(x, y, -1.0), lower.clamp_min(0.0), rtol=1e-13, atol=1e-16)
+    assert torch.allclose(
+        bivariate_normal_cdf(x, y, -1.0), lower.clamp_min(0.0), rtol=1e-13, atol=1e-16
+    )
     for r in (-1.0, -0.4, 0.0, 0.4, 1.0):
         unbounded = log_bivariate_normal_cdf(torch.full_like(y, INFINITY), y, r)
         assert torch.allclose(unbounded, log_normal_cdf(y), rtol=1e-14)
@@ -185,11 +226,16 @@ def test_exact_limits():
 def test_never_nan_on_an_extreme_grid(dtype):
     limit = torch.tensor([-INFINITY, -1e3, -40, -8, -1, 0, 1, 8, 40, 1e3, INFINITY], dtype=dtype)
     r = torch.tensor([0, 1e-3, -1e-3, 0.5, -0.5, 0.99, -0.99, 0.9999, -0.9999, 1, -1], dtype=dtype)
-    x, y, r = (v.reshape(-1).requires_grad_() for v in torch.meshgrid(limit, limit, r, indexing="ij"))
+    x, y, r = (
+        v.reshape(-1).requires_grad_() for v in torch.meshgrid(limit, limit, r, indexing="ij")
+    )
     value = log_bivariate_normal_cdf(x, y, r)
     assert not torch.isnan(value).any()
     assert (value <= 0).all()
-    assert all(torch.isfinite(g).all() for g in torch.autograd.grad(value[value > -INFINITY].sum(), (x, y, r)))
+    assert all(
+        torch.isfinite(g).all()
+        for g in torch.autograd.grad(value[value > -INFINITY].sum(), (x, y, r))
+    )
     inside = (x.abs() <= 1e3) & (y.abs() <= 1e3) & (r.abs() < 1)
     assert torch.isfinite(value[inside]).all()
     passed = log_bivariate_normal_cdf_with_gradients(x, y, r)
@@ -227,7 +273,9 @@ def test_function_transforms():
     passed = log_bivariate_normal_cdf_with_gradients(x, y, r)
     for got, expected in zip(mapped, passed[1:], strict=True):
         assert torch.allclose(got, expected, rtol=1e-12)
-    twice = torch.func.jacrev(torch.func.jacrev(lambda v: log_bivariate_normal_cdf(v[0], v[1], v[2])))
+    twice = torch.func.jacrev(
+        torch.func.jacrev(lambda v: log_bivariate_normal_cdf(v[0], v[1], v[2]))
+    )
     hessian = twice(torch.stack((x, y, r))[:, 1])
     assert torch.allclose(hessian, hessian.mT, rtol=1e-10)
 
@@ -236,7 +284,9 @@ def test_compiles_as_one_graph():
     def loss(x, y, r):
         return log_bivariate_normal_cdf(x, y, r).sum()
 
-    x, y = torch.randn(2, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).unbind(0)
+    x, y = torch.randn(
+        2, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    ).unbind(0)
     r = double(-0.3)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     results = []
@@ -261,4 +311,6 @@ def test_cuda_gives_the_same_numbers_without_waiting(stored):
     at_home = stored[0].clone().requires_grad_()
     expected = log_bivariate_normal_cdf(*at_home.unbind(1))
     assert torch.allclose(value.cpu(), expected, rtol=1e-9, atol=1e-11)
-    assert torch.allclose(gradient.cpu(), torch.autograd.grad(expected.sum(), at_home)[0], rtol=1e-6, atol=1e-9)
+    assert torch.allclose(
+        gradient.cpu(), torch.autograd.grad(expected.sum(), at_home)[0], rtol=1e-6, atol=1e-9
+    )

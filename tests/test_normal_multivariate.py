@@ -20,11 +20,18 @@ def one_factor(p, n, seed, largest=0.9, spread=1.2):
     Given the common factor the coordinates are independent: one integral for any p, here with 1500 nodes.
     """
     rng = np.random.default_rng(seed)
-    loading, z = double(rng.uniform(-largest, largest, (n, p))), double(spread * rng.normal(size=(n, p)))
+    loading, z = (
+        double(rng.uniform(-largest, largest, (n, p))),
+        double(spread * rng.normal(size=(n, p))),
+    )
     node, weight = np.polynomial.legendre.leggauss(1500)
     node, weight = double(9.5 * node), double(9.5 * weight)
-    inner = torch.special.log_ndtr((z[..., None] - loading[..., None] * node) / (1 - loading**2).sqrt()[..., None])
-    exact = torch.logsumexp(inner.sum(1) - node**2 / 2 - 0.5 * math.log(2 * math.pi) + weight.log(), -1)
+    inner = torch.special.log_ndtr(
+        (z[..., None] - loading[..., None] * node) / (1 - loading**2).sqrt()[..., None]
+    )
+    exact = torch.logsumexp(
+        inner.sum(1) - node**2 / 2 - 0.5 * math.log(2 * math.pi) + weight.log(), -1
+    )
     correlation = loading[:, :, None] * loading[:, None, :]
     return z, correlation + torch.diag_embed(1 - loading**2), exact
 
@@ -49,7 +56,9 @@ def test_close_to_singular_in_three_and_four():
 @pytest.mark.parametrize("p", [5, 6, 8])
 def test_five_to_eight_and_an_honest_error(p):
     z, correlation, exact = one_factor(p, 100, seed=20 + p)
-    found = log_multivariate_normal_cdf(z, torch.zeros(p, dtype=torch.float64), correlation, return_error=True)
+    found = log_multivariate_normal_cdf(
+        z, torch.zeros(p, dtype=torch.float64), correlation, return_error=True
+    )
     difference = (found.value - exact).abs()
     assert difference.median() < 2e-3
     assert (difference <= found.error).sum() >= 95
@@ -70,7 +79,9 @@ def test_blocks_factorise_and_infinite_limits_drop_out():
     block = torch.block_diag(double([[1.0, 0.4], [0.4, 1.0]]), double([[1.0, -0.7], [-0.7, 1.0]]))
     zero = torch.zeros(4, dtype=torch.float64)
     product = log_bivariate_normal_cdf(z[0], z[1], 0.4) + log_bivariate_normal_cdf(z[2], z[3], -0.7)
-    assert log_multivariate_normal_cdf(z, zero, block).item() == pytest.approx(product.item(), abs=1e-13)
+    assert log_multivariate_normal_cdf(z, zero, block).item() == pytest.approx(
+        product.item(), abs=1e-13
+    )
     _, correlation, _ = one_factor(4, 1, seed=5)
     unbounded = torch.cat((z[:3], double([math.inf])))
     marginal = log_multivariate_normal_cdf(z[:3], zero[:3], correlation[0, :3, :3])
@@ -139,7 +150,9 @@ def test_never_nan_never_negative(p):
 def test_vmap_and_float32(p):
     z, correlation, exact = one_factor(p, 6, seed=70 + p, largest=0.6, spread=0.6)
     mean = torch.zeros(p, dtype=torch.float64)
-    mapped = torch.func.vmap(log_multivariate_normal_cdf, in_dims=(0, None, 0))(z, mean, correlation)
+    mapped = torch.func.vmap(log_multivariate_normal_cdf, in_dims=(0, None, 0))(
+        z, mean, correlation
+    )
     assert torch.allclose(mapped, log_multivariate_normal_cdf(z, mean, correlation), rtol=1e-12)
     single = log_multivariate_normal_cdf(z.float(), mean.float(), correlation.float())
     assert single.dtype == torch.float32

@@ -39,7 +39,9 @@ def pinned(requirement: Requirement) -> Version:
     return Version(specifier.version)
 
 
-DIRECT = [Requirement(text) for group in (PROJECT["dependencies"], *EXTRAS.values()) for text in group]
+DIRECT = [
+    Requirement(text) for group in (PROJECT["dependencies"], *EXTRAS.values()) for text in group
+]
 
 
 @pytest.mark.parametrize("wanted", DIRECT, ids=lambda wanted: wanted.name)
@@ -47,7 +49,9 @@ def test_every_direct_dependency_is_locked_within_its_range(wanted):
     lines = locked().get(canonicalize_name(wanted.name))
     assert lines, f"{wanted.name} is in pyproject.toml and not in requirements.lock"
     for line in lines:
-        assert wanted.specifier.contains(pinned(line), prereleases=True), f"{line} is outside {wanted}"
+        assert wanted.specifier.contains(pinned(line), prereleases=True), (
+            f"{line} is outside {wanted}"
+        )
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -55,19 +59,35 @@ def test_every_direct_dependency_is_locked_within_its_range(wanted):
 def test_the_lock_serves_every_system_and_python(system, python):
     """Each direct dependency resolves to exactly one line on each system: no line for one platform alone."""
     environment = {
-        "sys_platform": system, "platform_system": SYSTEMS[system], "os_name": "nt" if system == "win32" else "posix",
-        "python_version": python, "python_full_version": f"{python}.0", "implementation_name": "cpython",
-        "platform_machine": "x86_64", "platform_python_implementation": "CPython", "extra": "",
-    }  # fmt: skip
+        "sys_platform": system,
+        "platform_system": SYSTEMS[system],
+        "os_name": "nt" if system == "win32" else "posix",
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "extra": "",
+    }
     for wanted in DIRECT:
         lines = locked()[canonicalize_name(wanted.name)]
-        fitting = [line for line in lines if line.marker is None or line.marker.evaluate(environment)]
-        assert len(fitting) == 1, f"{wanted.name} on {system}, Python {python}: {[str(line) for line in fitting]}"
+        fitting = [
+            line for line in lines if line.marker is None or line.marker.evaluate(environment)
+        ]
+        assert len(fitting) == 1, (
+            f"{wanted.name} on {system}, Python {python}: {[str(line) for line in fitting]}"
+        )
 
 
 def test_the_lock_holds_no_wheels_for_one_kind_of_card():
-    single = [name for name in locked() if name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton"))]
-    assert not single, f"these exist for Linux with one vendor's card only; torch asks for them by itself: {single}"
+    single = [
+        name
+        for name in locked()
+        if name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton"))
+    ]
+    assert not single, (
+        f"these exist for Linux with one vendor's card only; torch asks for them by itself: {single}"
+    )
 
 
 def test_torch_and_torchvision_are_a_matching_pair():
@@ -89,7 +109,9 @@ def test_environment_yml_agrees_with_pyproject():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
     (by_pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
-    specs = {str(rattler.MatchSpec(entry).name.normalized): rattler.MatchSpec(entry) for entry in conda}
+    specs = {
+        str(rattler.MatchSpec(entry).name.normalized): rattler.MatchSpec(entry) for entry in conda
+    }
     assert set(specs) == {"python", "pip"}
     assert SpecifierSet(str(specs["python"].version)) == SpecifierSet(PROJECT["requires-python"])
     (package,) = [line for line in by_pip if line.startswith("-e ")]
@@ -137,7 +159,18 @@ LAYERS["figures"] = set(LAYERS)
 LAYERS["runner"] = CORE | {"records"}
 LAYERS["sphinx_extension"] = set()
 LAYERS["pages"] = set(LAYERS)
-COMMANDS = {"cli", "doctor", "fit", "verify", "studies", "download", "check_data", "teaching", "where", "publication"}
+COMMANDS = {
+    "cli",
+    "doctor",
+    "fit",
+    "verify",
+    "studies",
+    "download",
+    "check_data",
+    "teaching",
+    "where",
+    "publication",
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -145,9 +178,15 @@ def imports(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("cevit_lib.")}
+            found |= {
+                alias.name.split(".")[1]
+                for alias in node.names
+                if alias.name.startswith("cevit_lib.")
+            }
         elif isinstance(node, ast.ImportFrom):
-            package = path.relative_to(ROOT).parts[: -node.level] if node.level else ()  # a relative import
+            package = (
+                path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            )  # a relative import
             parts = [*package, *filter(None, (node.module or "").split("."))]
             if parts[0] == "cevit_lib":
                 found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
@@ -165,7 +204,9 @@ def test_each_module_imports_only_from_its_left():
             continue
         foreign = imports(path) - LAYERS[module] - {module}
         name = path.relative_to(ROOT)
-        wrong += [f"{name} imports {other}, which does not stand on its left" for other in sorted(foreign)]
+        wrong += [
+            f"{name} imports {other}, which does not stand on its left" for other in sorted(foreign)
+        ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -183,8 +224,10 @@ def test_the_library_imports_no_notebook_and_no_book_tool_reaches_a_reader():
 
 
 # Not a dependency of the core: the extras `vit` and `book`, and what only they bring along.
-HEAVY = sorted({Requirement(text).name.replace("-", "_") for extra in EXTRAS.values() for text in extra}
-               | {"PIL", "sklearn", "transformers", "matplotlib", "jupyter_book", "sphinx", "IPython"})  # fmt: skip
+HEAVY = sorted(
+    {Requirement(text).name.replace("-", "_") for extra in EXTRAS.values() for text in extra}
+    | {"PIL", "sklearn", "transformers", "matplotlib", "jupyter_book", "sphinx", "IPython"}
+)
 BLOCKER = """
 import importlib.abc, json, sys
 class Blocker(importlib.abc.MetaPathFinder):
@@ -202,18 +245,24 @@ def run_without(code: str, blocked=HEAVY) -> subprocess.CompletedProcess:
 
 
 def test_the_core_works_without_timm_peft_and_the_book():
-    done = run_without("import torch, cevit_lib.normal, cevit_lib.copula, cevit_lib.estimation\n"
-                       "x, r = torch.zeros(1, dtype=torch.float64), torch.full((1,), 0.5, dtype=torch.float64)\n"
-                       "print(float(cevit_lib.normal.bivariate_normal_cdf(x, x, r)))")  # fmt: skip
+    done = run_without(
+        "import torch, cevit_lib.normal, cevit_lib.copula, cevit_lib.estimation\n"
+        "x, r = torch.zeros(1, dtype=torch.float64), torch.full((1,), 0.5, dtype=torch.float64)\n"
+        "print(float(cevit_lib.normal.bivariate_normal_cdf(x, x, r)))"
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(1 / 3, abs=1e-12)  # 1/4 + arcsin(1/2) / (2 pi)
 
 
 def test_importing_the_package_is_light():
     """Neither the package, its figures' style, nor the command's help loads torch or matplotlib."""
-    code = ("import sys, cevit_lib, cevit_lib.figures, cevit_lib.records\n"
-            "print(json.dumps([name for name in ('torch', 'matplotlib', 'timm') if name in sys.modules]))")  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", "import json\n" + code], capture_output=True, text=True, cwd=ROOT)
+    code = (
+        "import sys, cevit_lib, cevit_lib.clinic.style, cevit_lib.records\n"
+        "print(json.dumps([name for name in ('torch', 'matplotlib', 'timm') if name in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import json\n" + code], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
 
@@ -222,13 +271,19 @@ def tracked() -> list[Path]:
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
     if done.returncode:
         pytest.skip("this is not a git checkout, so there is no clone whose size could be measured")
-    return [ROOT / name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    return [
+        ROOT / name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()
+    ]
 
 
 def test_a_clone_is_small_and_holds_no_photograph():
     files = tracked()
     assert sum(path.stat().st_size for path in files) < 20e6
-    large = {str(path.relative_to(ROOT)): path.stat().st_size for path in files if path.stat().st_size > 1.5e6}
+    large = {
+        str(path.relative_to(ROOT)): path.stat().st_size
+        for path in files
+        if path.stat().st_size > 1.5e6
+    }
     assert not large
     photographs = {".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp"}
     assert not [path.name for path in files if path.suffix.lower() in photographs]
@@ -236,7 +291,9 @@ def test_a_clone_is_small_and_holds_no_photograph():
 
 def test_outputs_are_not_tracked():
     names = {str(path.relative_to(ROOT)) for path in tracked()}
-    assert not [name for name in names if name.startswith(("book/executed/", "_build/", "build/", ".venv/"))]
+    assert not [
+        name for name in names if name.startswith(("book/executed/", "_build/", "build/", ".venv/"))
+    ]
 
 
 def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
@@ -248,7 +305,9 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
     pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[1])"
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
     old.chmod(0o755)
-    done = subprocess.run([make, "book", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [make, "book", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode != 0
     assert "Python 3.11 or newer is needed, this is 3.10" in done.stderr
     assert not (tmp_path / ".venv").exists()
@@ -256,9 +315,11 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
 
 def test_the_readme_gives_no_verdict_without_a_record():
     """Each claim is either open, private, resting on printed numbers alone, or carried by records that exist."""
-    from cevit_lib.verdicts import NOT_RUN, PRIVATE, WORDS
+    from studies.verdicts import NOT_RUN, PRIVATE, WORDS
 
-    table = re.search(r"<!-- claims -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    table = re.search(
+        r"<!-- claims -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL
+    ).group(1)
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if re.match(r"\| \d", line)]
     assert rows
     for _number, claim, _place, verdict, _because, records in rows:
@@ -271,9 +332,11 @@ def test_the_readme_gives_no_verdict_without_a_record():
 
 def test_the_readme_says_what_the_records_say():
     """The table is computed, as the page of verdicts is; a new record may change it."""
-    from cevit_lib.verdicts.readme import claims_table
+    from studies.verdicts.readme import claims_table
 
-    assert claims_table() in (ROOT / "README.md").read_text(), "run python -m cevit_lib.verdicts.readme"
+    assert claims_table() in (ROOT / "README.md").read_text(), (
+        "run python -m studies.verdicts.readme"
+    )
 
 
 def test_the_readme_shows_pictures_that_exist_and_names_commands_that_do():
@@ -287,7 +350,9 @@ def test_the_readme_shows_pictures_that_exist_and_names_commands_that_do():
 def test_the_spelling_is_right():
     """Prose, code and comments; the bibliography (names), MathJax and generated files are not ours to spell."""
     words = {".md", ".py", ".yml", ".cff", ".css", ".toml"}
-    checked = [str(path) for path in tracked() if path.suffix in words and "mathjax" not in path.parts]
+    checked = [
+        str(path) for path in tracked() if path.suffix in words and "mathjax" not in path.parts
+    ]
     command = [sys.executable, "-m", "codespell_lib", "-L", "ttest", *checked]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -296,5 +361,7 @@ def test_the_spelling_is_right():
 def test_the_readme_example_runs_on_the_core_alone():
     """The code that a reader copies first."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    done = run_without(code + "\nassert outputs.grad.isfinite().all() and outputs.grad.abs().sum() > 0")
+    done = run_without(
+        code + "\nassert outputs.grad.isfinite().all() and outputs.grad.abs().sum() > 0"
+    )
     assert done.returncode == 0, done.stderr

@@ -9,11 +9,13 @@ import nbformat
 import pytest
 import yaml
 
-from cevit_lib import pages
 from cevit_lib.errors import NotebookError
+from tools import pages
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES = os.environ.get("CEVIT_STAGES")  # written by `make test`, which has run these stages already
+STAGES = os.environ.get(
+    "CEVIT_STAGES"
+)  # written by `make test`, which has run these stages already
 
 
 def stage(name: str) -> dict | None:
@@ -32,7 +34,9 @@ def test_the_book_builds_with_warnings_as_errors():
     faults = stage("build")
     if faults is None:
         faults = pages.build()
-    assert not any(faults.values()), "\n".join(f"{name}: {fault}" for name, fault in faults.items() if fault)
+    assert not any(faults.values()), "\n".join(
+        f"{name}: {fault}" for name, fault in faults.items() if fault
+    )
 
 
 # --- the scan of executed notebooks
@@ -45,14 +49,18 @@ def notebook(*cells, **metadata):
 
 
 def cell(source="1 + 1", outputs=(), count=1, **metadata):
-    return nbformat.v4.new_code_cell(source, outputs=list(outputs), execution_count=count, metadata=metadata)
+    return nbformat.v4.new_code_cell(
+        source, outputs=list(outputs), execution_count=count, metadata=metadata
+    )
 
 
 def said(text):
     return nbformat.v4.new_output("stream", name="stdout", text=text)
 
 
-FIGURE = nbformat.v4.new_output("display_data", data={"image/png": "aGk=", "text/plain": "<Figure>"})
+FIGURE = nbformat.v4.new_output(
+    "display_data", data={"image/png": "aGk=", "text/plain": "<Figure>"}
+)
 GOOD = {"mystnb": {"figure": {"name": "fig-a", "caption": "A"}, "image": {"alt": "The line rises"}}}
 
 
@@ -63,19 +71,28 @@ def scanned(tmp_path, made) -> str:
 
 
 def test_a_good_page_passes_the_scan(tmp_path):
-    made = notebook(cell(outputs=[said("2")]), cell("draw()", [FIGURE], count=2, **GOOD), cell("  ", count=None),
-                    nbformat.v4.new_markdown_cell("Text on a SMOKE RUN is no output of one."))  # fmt: skip
+    made = notebook(
+        cell(outputs=[said("2")]),
+        cell("draw()", [FIGURE], count=2, **GOOD),
+        cell("  ", count=None),
+        nbformat.v4.new_markdown_cell("Text on a SMOKE RUN is no output of one."),
+    )
     assert scanned(tmp_path, made) == ""
 
 
 def test_a_failed_cell_is_refused_and_named(tmp_path):
-    error = nbformat.v4.new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
+    error = nbformat.v4.new_output(
+        "error", ename="ZeroDivisionError", evalue="division by zero", traceback=[]
+    )
     assert "cell 1: failed with ZeroDivisionError: division by zero" in scanned(
-        tmp_path, notebook(cell(), cell("1 / 0", [error], count=2)))  # fmt: skip
+        tmp_path, notebook(cell(), cell("1 / 0", [error], count=2))
+    )
 
 
 def test_a_cell_that_was_not_executed_is_refused(tmp_path):
-    assert "cell 1: was not executed ('fit()')" in scanned(tmp_path, notebook(cell(), cell("fit()", count=None)))
+    assert "cell 1: was not executed ('fit()')" in scanned(
+        tmp_path, notebook(cell(), cell("fit()", count=None))
+    )
 
 
 def test_output_of_a_smoke_run_is_refused(tmp_path):
@@ -89,17 +106,28 @@ def test_output_of_a_smoke_run_is_refused(tmp_path):
 
 
 def test_numbers_of_uncommitted_code_are_refused(tmp_path):
-    assert "uncommitted code" in scanned(tmp_path, notebook(cell(outputs=[said("DIRTY · record 12ab34…")])))
+    assert "uncommitted code" in scanned(
+        tmp_path, notebook(cell(outputs=[said("DIRTY · record 12ab34…")]))
+    )
 
 
 def test_the_marks_are_those_that_the_badge_prints():
     """The scan looks for what `records.badge` and `figures.mark_smoke` really write."""
-    from cevit_lib.figures import mark_smoke, new_figure
+    from cevit_lib.clinic.style import mark_smoke, new_figure
     from cevit_lib.records import badge
 
-    record = {"id": "0" * 64, "device": {"type": "cpu", "cores": 2}, "versions": {"torch": "2"}, "seeds": [0],
-              "commit": "a" * 40, "scale": "smoke", "dirty": True}  # fmt: skip
-    assert any(mark in badge([record]) for mark in pages.SMOKE_MARKS) and pages.DIRTY_MARK in badge([record])
+    record = {
+        "id": "0" * 64,
+        "device": {"type": "cpu", "cores": 2},
+        "versions": {"torch": "2"},
+        "seeds": [0],
+        "commit": "a" * 40,
+        "scale": "smoke",
+        "dirty": True,
+    }
+    assert any(mark in badge([record]) for mark in pages.SMOKE_MARKS) and pages.DIRTY_MARK in badge(
+        [record]
+    )
     record |= {"scale": "paper", "dirty": False}
     assert not any(mark in badge([record]) for mark in (*pages.SMOKE_MARKS, pages.DIRTY_MARK))
     figure, _ = new_figure()
@@ -115,7 +143,9 @@ def test_a_figure_without_name_caption_or_alt_is_refused(tmp_path, missing):
 
 
 def test_a_figure_that_was_not_drawn_is_refused(tmp_path):
-    shown = nbformat.v4.new_output("execute_result", data={"text/plain": "<Figure size 500x300>"}, execution_count=1)
+    shown = nbformat.v4.new_output(
+        "execute_result", data={"text/plain": "<Figure size 500x300>"}, execution_count=1
+    )
     assert "instead of the figure" in scanned(tmp_path, notebook(cell("figure", [shown], **GOOD)))
 
 
@@ -125,15 +155,27 @@ def test_output_without_end_is_refused(tmp_path):
 
 def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     path = tmp_path / "page.ipynb"
-    cells = [cell("scale: str = 'stored'", tags=["parameters"]), cell("scale = 'stored'", tags=["injected-parameters"]),
-             cell("from a import b\nfinished()"), cell("x", papermill={"start_time": "now"}, **GOOD),
-             cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]),
-             cell("plot()", tags=["hide-input"])]  # fmt: skip
+    cells = [
+        cell("scale: str = 'stored'", tags=["parameters"]),
+        cell("scale = 'stored'", tags=["injected-parameters"]),
+        cell("from a import b\nfinished()"),
+        cell("x", papermill={"start_time": "now"}, **GOOD),
+        cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]),
+        cell("plot()", tags=["hide-input"]),
+    ]
     machine = {"input_path": "/home/someone/x.ipynb"}
-    nbformat.write(notebook(*cells, papermill=machine, kernelspec={"name": "python3", "display_name": "x"}), path)
+    nbformat.write(
+        notebook(*cells, papermill=machine, kernelspec={"name": "python3", "display_name": "x"}),
+        path,
+    )
     pages.dress(path, "stamp")
     tags = [set(one.metadata.get("tags", [])) for one in nbformat.read(path, 4).cells]
-    assert "hide-input" in tags[0] and "remove-cell" in tags[1] and "remove-cell" in tags[2] and tags[3] == set()
+    assert (
+        "hide-input" in tags[0]
+        and "remove-cell" in tags[1]
+        and "remove-cell" in tags[2]
+        and tags[3] == set()
+    )
     assert tags[4] == {"remove-input"} and tags[5] == {"hide-input"}
     assert "someone" not in path.read_text() and "start_time" not in path.read_text()
     assert nbformat.read(path, 4).cells[3].metadata["mystnb"] == GOOD["mystnb"]
@@ -152,7 +194,8 @@ def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch)
     pages.dress(path)
     assert nbformat.read(path, 4).cells[0].source == (
         "[a](other.ipynb) [b](other.ipynb#x) [c](../notation.md) [d](../notation.md) [e](lost.md) "
-        "[f](https://x.org/other.md)")  # fmt: skip
+        "[f](https://x.org/other.md)"
+    )
 
 
 def test_the_stamp_moves_with_source_library_and_records(tmp_path, monkeypatch):
@@ -172,7 +215,9 @@ def test_the_stamp_moves_with_source_library_and_records(tmp_path, monkeypatch):
 
 def test_a_chapter_without_source_is_named(tmp_path):
     (tmp_path / "notebooks").mkdir()
-    (tmp_path / "_toc.yml").write_text("root: a\nchapters:\n- file: book/executed/lost\n- file: book/notation\n")
+    (tmp_path / "_toc.yml").write_text(
+        "root: a\nchapters:\n- file: book/executed/lost\n- file: book/notation\n"
+    )
     with pytest.raises(NotebookError, match="lost.md"):
         pages.chapters(tmp_path)
 
@@ -187,11 +232,16 @@ def small_book(folder: Path, text: str) -> Path:
     (folder / "book").mkdir()
     shutil.copytree(ROOT / "book" / "_templates", folder / "book" / "_templates")
     shutil.copy(ROOT / "book" / "references.bib", folder / "book")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: book/preface\nchapters:\n- file: book/executed/chapter\n")
+    (folder / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/preface\nchapters:\n- file: book/executed/chapter\n"
+    )
     (folder / "book" / "preface.md").write_text("# A book\n\n```{bibliography}\n```\n")
     (folder / "book" / "executed").mkdir()
-    made = notebook(nbformat.v4.new_markdown_cell(text), cell("1 + 1", [said("2")]),
-                    kernelspec={"name": "python3", "display_name": "Python 3", "language": "python"})  # fmt: skip
+    made = notebook(
+        nbformat.v4.new_markdown_cell(text),
+        cell("1 + 1", [said("2")]),
+        kernelspec={"name": "python3", "display_name": "Python 3", "language": "python"},
+    )
     nbformat.write(made, folder / "book" / "executed" / "chapter.ipynb")
     return folder
 
@@ -213,11 +263,22 @@ def test_a_small_good_book_builds(tmp_path):
 
 
 def test_missing_references_fail_the_build_by_name(tmp_path):
-    planted = ["{cite}`nobody1999nothing`", "{ref}`no-such-label`", "{eq}`eq-none`", "{term}`unheard-of`",
-               "![x](no_such_picture.png)"]  # fmt: skip
+    planted = [
+        "{cite}`nobody1999nothing`",
+        "{ref}`no-such-label`",
+        "{eq}`eq-none`",
+        "{term}`unheard-of`",
+        "![x](no_such_picture.png)",
+    ]
     said = pages.render(small_book(tmp_path, GOOD_TEXT + "\n\n".join(["", *planted])))
     assert said is not None
-    for name in ("nobody1999nothing", "no-such-label", "eq-none", "unheard-of", "no_such_picture.png"):
+    for name in (
+        "nobody1999nothing",
+        "no-such-label",
+        "eq-none",
+        "unheard-of",
+        "no_such_picture.png",
+    ):
         assert name in said, f"{name} is not named in:\n{said}"
 
 
@@ -245,12 +306,18 @@ def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
         for source in sources:
             outputs = [said("SMOKE RUN · record")] if source.stem == "smoked" else []
             nbformat.write(notebook(cell(outputs=outputs)), folder / f"{source.stem}.ipynb")
-        return {source.stem: "cell 3 failed" if source.stem == "broken" else None for source in sources}
+        return {
+            source.stem: "cell 3 failed" if source.stem == "broken" else None for source in sources
+        }
 
     monkeypatch.setattr(pages, "execute", run)
     monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))
     faults = pages.build()
-    assert faults["fine"] is None and "smoke run" in faults["smoked"] and faults["broken"] == "cell 3 failed"
+    assert (
+        faults["fine"] is None
+        and "smoke run" in faults["smoked"]
+        and faults["broken"] == "cell 3 failed"
+    )
     assert [path.name for path in final.iterdir()] == ["fine.ipynb"]
     assert not (tmp_path / "_build").exists(), "a book with a faulty page was built all the same"
     assert pages.main(["build"]) == 1
@@ -266,7 +333,7 @@ def test_the_contents_name_only_files_that_exist_or_are_made():
 
 def test_a_figure_of_the_book_shows_itself_without_pyplot():
     """Jupyter asks a figure for its picture; equal figures give equal bytes, so a rebuilt page is the same page."""
-    from cevit_lib.figures import new_figure
+    from cevit_lib.clinic.style import new_figure
 
     def drawn():
         figure, axes = new_figure("wide", columns=2)
@@ -278,7 +345,7 @@ def test_a_figure_of_the_book_shows_itself_without_pyplot():
 
 
 def test_an_unknown_colour_is_refused_with_the_known_ones():
-    from cevit_lib.figures import color
+    from cevit_lib.clinic.style import color
 
     assert color("left") == color("OS") != color("right")
     with pytest.raises(KeyError, match="no colour is defined for 'middle'; known: .*left"):

@@ -27,7 +27,9 @@ def test_left_eye_first_and_refraction_continuous_or_binary(little_papila):
     assert data.notes["flow"]["without all four responses"] == 1 and data.notes["flow"]["kept"] == 1
     everybody = load_papila(little_papila, myopia=-1.5, missing="keep")
     assert everybody.continuous == 2 and everybody.responses[2:] == ("myopia_OS", "myopia_OD")
-    expected = torch.tensor([[24.5, 23.5, 1, 0], [22.5, 22.0, 1, float("nan")]], dtype=torch.float64)
+    expected = torch.tensor(
+        [[24.5, 23.5, 1, 0], [22.5, 22.0, 1, float("nan")]], dtype=torch.float64
+    )
     torch.testing.assert_close(everybody.y, expected, equal_nan=True)
     assert everybody.covariates.tolist() == [[[47, 0], [47, 0]], [[60, 1], [60, 1]]]
 
@@ -40,7 +42,9 @@ def test_what_is_wrong_is_named(little_papila, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"line 3, column 'axial_length': '245' is outside"):
         load_papila(little_papila)
     (little_papila / "clinical.csv").unlink()
-    with pytest.raises(DataError, match=r"clinical.csv cannot be read.*10.6084/m9.figshare.14798004"):
+    with pytest.raises(
+        DataError, match=r"clinical.csv cannot be read.*10.6084/m9.figshare.14798004"
+    ):
         load_papila(little_papila)
     monkeypatch.delenv("CEVIT_DATA", raising=False)
     with pytest.raises(DataError, match="CEVIT_DATA"):
@@ -51,7 +55,12 @@ def test_the_real_table_has_its_counts_and_values(papila_folder):
     data, everybody = load_papila(papila_folder), load_papila(papila_folder, missing="keep")
     assert len(data) == 215 and data.complete.all() and len(everybody) == 244
     missing = torch.isnan(everybody.y).sum(0).tolist()
-    assert missing == [4, 5, 15, 16]  # AL left and right, SE left and right, as the data's description counts
+    assert missing == [
+        4,
+        5,
+        15,
+        16,
+    ]  # AL left and right, SE left and right, as the data's description counts
     # each value against the file itself, read by another way
     with open(papila_folder / "clinical.csv", newline="", encoding="utf-8-sig") as file:
         cells = {(row["patient"], row["eye"]): row for row in csv.DictReader(file)}

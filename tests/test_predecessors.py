@@ -20,7 +20,9 @@ def both_eyes():
     torch.manual_seed(1)
     model = OUCopulaCNN(pretrained=False, in_chans=1).eval()
     for name, module in model.named_modules():
-        if name.endswith("bn2"):  # timm starts them at zero, which would hide the convolutions before them
+        if name.endswith(
+            "bn2"
+        ):  # timm starts them at zero, which would hide the convolutions before them
             nn.init.ones_(module.weight)
     return model
 
@@ -34,19 +36,31 @@ def perturb(model):
 
 
 def test_adapters_stand_beside_every_3x3_convolution_of_stem_and_two_stages(both_eyes):
-    adapted = {name: module for name, module in both_eyes.named_modules() if isinstance(module, EyeConvolution)}
+    adapted = {
+        name: module
+        for name, module in both_eyes.named_modules()
+        if isinstance(module, EyeConvolution)
+    }
     expected = {f"backbone.layer{s}.{b}.conv{c}" for s in (1, 2) for b in (0, 1) for c in (1, 2)}
     assert set(adapted) == expected
-    assert all(m.own.kernel_size == (1, 1) and m.own.stride == m.shared.stride for m in adapted.values())
+    assert all(
+        m.own.kernel_size == (1, 1) and m.own.stride == m.shared.stride for m in adapted.values()
+    )
     # stages 1 and 2 of ResNet-18: 64->64 four times, 64->128 once, 128->128 three times; two eyes
-    assert sum(m.own.weight.numel() for m in adapted.values()) == 2 * (4 * 64 * 64 + 64 * 128 + 3 * 128 * 128)
+    assert sum(m.own.weight.numel() for m in adapted.values()) == 2 * (
+        4 * 64 * 64 + 64 * 128 + 3 * 128 * 128
+    )
     assert not hasattr(both_eyes, "alpha") and all(m.weight == 1.0 for m in adapted.values())
 
 
 def test_at_the_start_ou_copula_is_timms_cut_resnet_on_each_eye(both_eyes, pairs):
     plain = timm.create_model("resnet18", pretrained=False, num_classes=0, in_chans=1).eval()
     plain.layer3 = plain.layer4 = nn.Identity()
-    state = {k.replace(".shared.", "."): v for k, v in both_eyes.backbone.state_dict().items() if ".own." not in k}
+    state = {
+        k.replace(".shared.", "."): v
+        for k, v in both_eyes.backbone.state_dict().items()
+        if ".own." not in k
+    }
     plain.load_state_dict(state)
     flat = (pairs.flatten(0, 1) - both_eyes.mean) / both_eyes.std
     assert torch.allclose(both_eyes.features(pairs).flatten(0, 1), plain(flat), atol=1e-6)
@@ -87,11 +101,15 @@ def test_every_weight_trains_and_the_mixed_copula_loss_reaches_it(both_eyes, pai
     correlation = torch.full((4, 4), 0.3, dtype=torch.float64).fill_diagonal_(1.0)
     loss = CopulaLoss(CopulaParameters(correlation, torch.ones(2, dtype=torch.float64)))
     loss(both_eyes.train()(pairs).double(), y.double()).backward()
-    lacking = [n for n, p in both_eyes.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    lacking = [
+        n for n, p in both_eyes.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0
+    ]
     assert lacking == []
 
 
-@pytest.mark.parametrize("backbone", ["resnet18", SimulationCNN(1, 72)], ids=["resnet18", "simulation"])
+@pytest.mark.parametrize(
+    "backbone", ["resnet18", SimulationCNN(1, 72)], ids=["resnet18", "simulation"]
+)
 def test_cecnn_trains_under_the_bivariate_mixed_copula_loss(backbone, pairs):
     from cevit_lib.copula import CopulaLoss, CopulaParameters
 
@@ -101,7 +119,9 @@ def test_cecnn_trains_under_the_bivariate_mixed_copula_loss(backbone, pairs):
     assert outputs.shape == (3, 2)
     correlation = torch.tensor([[1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
     loss = CopulaLoss(CopulaParameters(correlation, torch.ones(1, dtype=torch.float64)))
-    loss(outputs.double(), torch.tensor([[0.1, 1.0], [2.0, 0.0], [-1.0, 1.0]], dtype=torch.float64)).backward()
+    loss(
+        outputs.double(), torch.tensor([[0.1, 1.0], [2.0, 0.0], [-1.0, 1.0]], dtype=torch.float64)
+    ).backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
@@ -114,10 +134,17 @@ def test_the_simulation_network_has_the_published_layers():
 
 def test_stages_set_the_size_of_the_network():
     with torch.device("meta"):
-        sizes = [sum(p.numel() for p in CeCNN("resnet18", False, stages=s).backbone.parameters()) for s in (1, 2, 3, 4)]
+        sizes = [
+            sum(p.numel() for p in CeCNN("resnet18", False, stages=s).backbone.parameters())
+            for s in (1, 2, 3, 4)
+        ]
     assert sizes == sorted(sizes)
     # the whole ResNet-18 without its classifier, 11.2 million; the paper's 11.5 million counts one
-    assert sizes[-1] == sum(p.numel() for p in timm.create_model("resnet18", num_classes=0).parameters()) == 11_176_512
+    assert (
+        sizes[-1]
+        == sum(p.numel() for p in timm.create_model("resnet18", num_classes=0).parameters())
+        == 11_176_512
+    )
 
 
 def test_original_responses_of_ou_copula_are_continuous():
@@ -162,11 +189,15 @@ def test_a_saved_predecessor_predicts_to_the_last_bit_what_it_did(kind, tmp_path
     else:
         model = CeCNN(own, pretrained=False) if own else CeCNN(pretrained=False, in_chans=1)
         data = data.eye(1)
-    fit = fit_warm_up(model, data, Recipe(epochs=1, batch_size=6), rng=np.random.default_rng(1), device="cpu")
+    fit = fit_warm_up(
+        model, data, Recipe(epochs=1, batch_size=6), rng=np.random.default_rng(1), device="cpu"
+    )
     folder = save_model(fit, tmp_path / "model")
     again = load_model(folder, backbone=SimulationCNN() if own else None)
     assert type(again.model) is type(fit.model) and again.domains == fit.domains
-    assert torch.equal(predict_outputs(again, data, device="cpu"), predict_outputs(fit, data, device="cpu"))
+    assert torch.equal(
+        predict_outputs(again, data, device="cpu"), predict_outputs(fit, data, device="cpu")
+    )
 
 
 def test_save_model_names_what_it_knows(tmp_path):

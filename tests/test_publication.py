@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cevit_lib import __version__, publication, sphinx_extension, where
+from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
+from tools import publication, sphinx_extension, where
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = sorted((ROOT / "notebooks" / "ipynb").glob("*.ipynb"))
@@ -25,7 +26,9 @@ COPIES = sorted((ROOT / "notebooks" / "ipynb").glob("*.ipynb"))
 def test_the_reference_has_a_page_for_each_package_and_is_up_to_date():
     assert set(publication.PACKAGES) == set(where.PAGE_OF)
     for name, text in publication.api_pages().items():
-        assert (ROOT / "book" / "api" / name).read_text() == text, "run python -m cevit_lib.publication api"
+        assert (ROOT / "book" / "api" / name).read_text() == text, (
+            "run python -m tools.publication api"
+        )
 
 
 def test_a_colab_button_opens_a_notebook_that_exists():
@@ -35,7 +38,10 @@ def test_a_colab_button_opens_a_notebook_that_exists():
     assert chapters
     for name in chapters:
         address = sphinx_extension.colab_address(name, "owner/name", __version__)
-        assert address == f"{sphinx_extension.COLAB}/owner/name/blob/colab/v{__version__}/{Path(name).name}.ipynb"
+        assert (
+            address
+            == f"{sphinx_extension.COLAB}/owner/name/blob/colab/v{__version__}/{Path(name).name}.ipynb"
+        )
         assert Path(name).name in written
     assert sphinx_extension.colab_address("book/preface", "owner/name", __version__) is None
     with pytest.raises(ValueError, match="expected owner/name"):
@@ -43,7 +49,7 @@ def test_a_colab_button_opens_a_notebook_that_exists():
 
 
 def _toc_names():
-    from cevit_lib.pages import _files
+    from tools.pages import _files
 
     return list(_files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
 
@@ -52,7 +58,10 @@ def test_colab_notebooks_have_a_guarded_set_up_cell_pinned_to_the_release(tmp_pa
     made = publication.write_colab("owner/name", tmp_path)
     assert [path.name for path in made] == [path.name for path in COPIES]
     for path, source in zip(made, COPIES, strict=True):
-        cells, clean = json.loads(path.read_text())["cells"], json.loads(source.read_text())["cells"]
+        cells, clean = (
+            json.loads(path.read_text())["cells"],
+            json.loads(source.read_text())["cells"],
+        )
         assert cells[1:] == clean
         code = "".join(cells[0]["source"])
         assert f'"v{__version__}"' in code and "https://github.com/owner/name" in code
@@ -76,34 +85,43 @@ def test_the_archives_of_a_release_hold_all_records(tmp_path, monkeypatch):
         publication.write_assets(tmp_path / "release")
     (executed / "data.ipynb").write_text("{}")
     notebooks, records = publication.write_assets(tmp_path / "release")
-    assert __version__ in notebooks.name and zipfile.ZipFile(notebooks).namelist() == ["notebooks/data.ipynb"]
-    expected = {f"records/{path.relative_to(ROOT / 'results').as_posix()}" for path in (ROOT / "results").rglob("*")
-                if path.is_file()}  # fmt: skip
+    assert __version__ in notebooks.name and zipfile.ZipFile(notebooks).namelist() == [
+        "notebooks/data.ipynb"
+    ]
+    expected = {
+        f"records/{path.relative_to(ROOT / 'results').as_posix()}"
+        for path in (ROOT / "results").rglob("*")
+        if path.is_file()
+    }
     assert set(zipfile.ZipFile(records).namelist()) == expected
 
 
 def test_a_missing_browser_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setenv("CEVIT_CHROMIUM", "no-such-browser")
-    command = [sys.executable, "-m", "cevit_lib.publication", "pdf"]
+    command = [sys.executable, "-m", "tools.publication", "pdf"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert "apt-get install chromium" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_links_between_pages_stay_within_the_one_page():
-    text = ('<span id="document-book/executed/fit"></span><a href="fit.html">1</a><a href="../fit.html#x">2</a>'
-            '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a><a href="#fit.md">5</a>'
-            '<a href="#document-book/executed/fit">6</a><a href="#document-book/preface">7</a>')  # fmt: skip
+    text = (
+        '<span id="document-book/executed/fit"></span><a href="fit.html">1</a><a href="../fit.html#x">2</a>'
+        '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a><a href="#fit.md">5</a>'
+        '<a href="#document-book/executed/fit">6</a><a href="#document-book/preface">7</a>'
+    )
     found = re.findall('href="([^"]+)"', publication.links_within(text))
     fit = "#document-book/executed/fit"
     assert found == [fit, "#x", "https://a.b/fit.html", "other.html", fit, fit, "#main-content"]
 
 
 def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
-    text = ('<a href="#document-book/b#exercises">1</a><b id="exercises"></b>'
-            '<span id="document-book/a"></span><a href="#exercises">2</a><b id="exercises"></b>'
-            '<span id="document-book/b"></span><a href="book/preface.html#document-book/a#exercises">3</a>'
-            '<b id="exercises"></b><b id="alone"></b><a href="#alone">4</a>')  # fmt: skip
+    text = (
+        '<a href="#document-book/b#exercises">1</a><b id="exercises"></b>'
+        '<span id="document-book/a"></span><a href="#exercises">2</a><b id="exercises"></b>'
+        '<span id="document-book/b"></span><a href="book/preface.html#document-book/a#exercises">3</a>'
+        '<b id="exercises"></b><b id="alone"></b><a href="#alone">4</a>'
+    )
     text = publication.links_within(text)
     first, own, cross, alone = re.findall('href="#([^"]+)"', text)
     assert own == cross and alone == "alone" and len({first, own, "exercises"}) == 3
@@ -111,15 +129,26 @@ def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
 
 
 def test_the_title_page_names_version_authors_licence_and_the_paper():
-    text = publication.with_front_page('<div id="jb-print-docs-body" class="x">\n<h1>Old</h1><p>kept</p></div>')
+    text = publication.with_front_page(
+        '<div id="jb-print-docs-body" class="x">\n<h1>Old</h1><p>kept</p></div>'
+    )
     assert "Old" not in text and "kept" in text
-    for wanted in (f"Version {__version__}", "CC BY 4.0", "BSD-3-Clause", "contributors", "Chong Zhong", "https://doi.org/"):
+    for wanted in (
+        f"Version {__version__}",
+        "CC BY 4.0",
+        "BSD-3-Clause",
+        "contributors",
+        "Chong Zhong",
+        "https://doi.org/",
+    ):
         assert wanted in text
 
 
 def test_page_numbers_are_read_from_a_pdf():
-    pdf = (b"\n7 0 obj\n<</Type /Page\n>>\n9 0 obj\n<</Type /Page\n>>\n"
-           b"\n12 0 obj\n<</a [7 0 R /XYZ 0 1 0]\n/document-book#2Fb [9 0 R /XYZ 0 1 0]>>\n")  # fmt: skip
+    pdf = (
+        b"\n7 0 obj\n<</Type /Page\n>>\n9 0 obj\n<</Type /Page\n>>\n"
+        b"\n12 0 obj\n<</a [7 0 R /XYZ 0 1 0]\n/document-book#2Fb [9 0 R /XYZ 0 1 0]>>\n"
+    )
     assert publication.page_numbers(pdf) == {"a": 1, "document-book/b": 2}
 
 
@@ -131,18 +160,37 @@ def test_the_reference_says_what_a_constant_is():
 @pytest.mark.parametrize("package", publication.PACKAGES)
 def test_the_examples_of_the_reference_run(package):
     module = importlib.import_module(f"cevit_lib.{package}")
-    inside = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", [])) if each.name != "__main__"]
+    inside = [
+        each.name
+        for each in pkgutil.iter_modules(getattr(module, "__path__", []))
+        if each.name != "__main__"
+    ]
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    for place in [module, *(importlib.import_module(f"cevit_lib.{package}.{name}") for name in inside)]:
+    for place in [
+        module,
+        *(importlib.import_module(f"cevit_lib.{package}.{name}") for name in inside),
+    ]:
         for test in doctest.DocTestFinder().find(place):
-            test.globs.update({name: thing for name, thing in vars(module).items() if not name.startswith("__")})
+            test.globs.update(
+                {name: thing for name, thing in vars(module).items() if not name.startswith("__")}
+            )
             assert doctest.DocTestRunner(optionflags=options).run(test).failed == 0, test.name
 
 
 def test_names_that_share_a_description_keep_it_and_their_underscore():
-    lines = [":ivar low, high: Limits.", ":vartype low, high: float", ":ivar draws_: Kept.", ":param a: Left."]
+    lines = [
+        ":ivar low, high: Limits.",
+        ":vartype low, high: float",
+        ":ivar draws_: Kept.",
+        ":param a: Left.",
+    ]
     sphinx_extension._fields_as_written(None, "class", "x", None, None, lines)
-    assert lines == [":ivar low,high: Limits.", ":vartype low,high: float", r":ivar draws\_: Kept.", ":param a: Left."]
+    assert lines == [
+        ":ivar low,high: Limits.",
+        ":vartype low,high: float",
+        r":ivar draws\_: Kept.",
+        ":param a: Left.",
+    ]
 
 
 def test_every_action_is_pinned_to_a_commit():
@@ -154,9 +202,14 @@ def test_every_action_is_pinned_to_a_commit():
 def test_zenodo_says_what_the_citation_file_says():
     zenodo = json.loads((ROOT / ".zenodo.json").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert zenodo["title"] == citation["title"] and zenodo["version"] == citation["version"] == __version__
+    assert (
+        zenodo["title"] == citation["title"]
+        and zenodo["version"] == citation["version"] == __version__
+    )
     assert zenodo["license"] == citation["license"] and zenodo["upload_type"] == "software"
-    assert {each["name"] for each in zenodo["creators"]} == {each["name"] for each in citation["authors"]}
+    assert {each["name"] for each in zenodo["creators"]} == {
+        each["name"] for each in citation["authors"]
+    }
     assert zenodo["keywords"] == citation["keywords"]
 
 
@@ -164,7 +217,12 @@ def test_the_workflows_publish_what_the_book_promises():
     workflow = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
     steps = [step for job in yaml.safe_load(workflow)["jobs"].values() for step in job["steps"]]
     commands = "\n".join(step.get("run", "") for step in steps)
-    assert all(wanted in commands for wanted in ("make book", "publication pdf", "publication assets", "make colab"))
+    assert all(
+        wanted in commands
+        for wanted in ("make book", "publication pdf", "publication assets", "make colab")
+    )
     assert "CEVIT_REPOSITORY" in workflow
     jobs = yaml.safe_load(workflow)["jobs"]
-    assert "release" in jobs["pages"]["needs"], "buttons for Colab would appear before their notebooks"
+    assert "release" in jobs["pages"]["needs"], (
+        "buttons for Colab would appear before their notebooks"
+    )

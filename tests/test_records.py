@@ -13,7 +13,6 @@ import pytest
 
 from cevit_lib import records as package
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.recipes import MAKERS, RECIPES
 from cevit_lib.records import (
     badge,
     find_record,
@@ -27,6 +26,7 @@ from cevit_lib.records import (
     write_record,
 )
 from cevit_lib.records.badges import short_device, spans
+from cevit_lib.records.recipes import MAKERS, RECIPES
 from cevit_lib.records.store import read_record, record_path, to_text, write_whole
 
 # the package re-exports a function of the same name
@@ -44,7 +44,9 @@ def study(monkeypatch):
 @pytest.fixture
 def make(tmp_path):
     def record(seed: int = 0, **changes) -> dict:
-        made = new_record(STUDY, {"n": 800, "nested": {"tol": 1e-6}}, [seed], {"bias": 0.01 * seed}, seconds=1.0)
+        made = new_record(
+            STUDY, {"n": 800, "nested": {"tol": 1e-6}}, [seed], {"bias": 0.01 * seed}, seconds=1.0
+        )
         made |= {"commit": SHA, "dirty": False}
         return made | changes
 
@@ -53,35 +55,57 @@ def make(tmp_path):
 
 # ---- what is in a record -----------------------------------------------------------------------------------------
 
+
 def test_a_record_says_how_it_was_made_and_comes_back_equal(tmp_path):
     torch = pytest.importorskip("torch")
     record = new_record(
-        STUDY, {"n": np.int64(3), "grid": np.arange(2)}, range(2), {"mae": np.float64(0.5), "auc": float("nan")},
-        parameters={"correlation": torch.eye(2, dtype=torch.float64)}, trace=[{"epoch": 0, "loss": 1.5}],
-        predictions={"id": ["007"], "mu": [1.0]}, columns={"rho": np.zeros(2)}, data={"name": "toy", "hash": "ab"},
-        seconds=2.0, times={"warm_up": 1.0})
+        STUDY,
+        {"n": np.int64(3), "grid": np.arange(2)},
+        range(2),
+        {"mae": np.float64(0.5), "auc": float("nan")},
+        parameters={"correlation": torch.eye(2, dtype=torch.float64)},
+        trace=[{"epoch": 0, "loss": 1.5}],
+        predictions={"id": ["007"], "mu": [1.0]},
+        columns={"rho": np.zeros(2)},
+        data={"name": "toy", "hash": "ab"},
+        seconds=2.0,
+        times={"warm_up": 1.0},
+    )
     stored = read_record(write_record(record, tmp_path))
     assert stored["configuration"] == {"n": 3, "grid": [0, 1]} and stored["seeds"] == [0, 1]
     assert stored["metrics"] == {"mae": 0.5, "auc": None}, "NaN is not JSON"
     assert stored["parameters"]["correlation"] == [[1.0, 0.0], [0.0, 1.0]]
-    assert stored["predictions"]["id"] == ["007"] and stored["times"] == {"total_seconds": 2.0, "warm_up": 1.0}
-    assert stored["recipe"] == 2 and stored["source"] == source_hash() and stored["versions"]["torch"]
-    assert stored["device"]["name"] and stored["deterministic"]["threads"] == torch.get_num_threads()
+    assert stored["predictions"]["id"] == ["007"] and stored["times"] == {
+        "total_seconds": 2.0,
+        "warm_up": 1.0,
+    }
+    assert (
+        stored["recipe"] == 2 and stored["source"] == source_hash() and stored["versions"]["torch"]
+    )
+    assert (
+        stored["device"]["name"] and stored["deterministic"]["threads"] == torch.get_num_threads()
+    )
     assert stored["peak_memory"]["host_mib"] is None or stored["peak_memory"]["host_mib"] > 1
 
 
 def test_identity_is_the_fit_not_the_order_in_which_it_was_written():
     one = record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0])
     assert one == record_id(STUDY, {"b": {"d": 3, "c": 2}, "a": 1}, range(1))
-    others = [record_id(STUDY, {"a": 2, "b": {"c": 2, "d": 3}}, [0]), record_id(STUDY, {"a": 1}, [0]),
-              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [1]),
-              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], scale="smoke"),
-              record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], data={"hash": "x"})]
+    others = [
+        record_id(STUDY, {"a": 2, "b": {"c": 2, "d": 3}}, [0]),
+        record_id(STUDY, {"a": 1}, [0]),
+        record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [1]),
+        record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], scale="smoke"),
+        record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], data={"hash": "x"}),
+    ]
     assert len({one, *others}) == 6
 
 
 def test_an_unknown_study_or_scale_is_refused():
-    with pytest.raises(ProvenanceError, match="'nosuch' has no recipe version; add a line to cevit_lib/recipes.py"):
+    with pytest.raises(
+        ProvenanceError,
+        match="'nosuch' has no recipe version; add a line to cevit_lib/records/recipes.py",
+    ):
         new_record("nosuch", {"a": 1}, [0], {})
     with pytest.raises(ProvenanceError, match="scale is one of paper, smoke, got 'stored'"):
         new_record(STUDY, {"a": 1}, [0], {}, scale="stored")
@@ -89,12 +113,17 @@ def test_an_unknown_study_or_scale_is_refused():
 
 # ---- writing -----------------------------------------------------------------------------------------------------
 
+
 def test_records_are_added_never_edited(make, tmp_path):
     path = write_record(make(), tmp_path)
     before = path.read_bytes()
-    assert write_record(make(created="2030-01-01T00:00:00+00:00"), tmp_path) == path  # the same once more
+    assert (
+        write_record(make(created="2030-01-01T00:00:00+00:00"), tmp_path) == path
+    )  # the same once more
     assert path.read_bytes() == before
-    with pytest.raises(ProvenanceError, match=r"another record of the same fit \(they differ in metrics\)"):
+    with pytest.raises(
+        ProvenanceError, match=r"another record of the same fit \(they differ in metrics\)"
+    ):
         write_record(make(metrics={"bias": 9.0}), tmp_path)
     assert path.read_bytes() == before
 
@@ -127,7 +156,9 @@ def test_a_full_disk_is_named_and_the_earlier_record_untouched(make, tmp_path, m
     with pytest.raises(OSError, match="the disk is full: could not write .*json") as caught:
         write_record(make(metrics={"bias": 1.0}), tmp_path)
     assert caught.value.errno == errno.ENOSPC
-    assert path.read_bytes() == before and [found.name for found in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before and [found.name for found in path.parent.iterdir()] == [
+        path.name
+    ]
 
 
 def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -145,7 +176,9 @@ def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
     path = write_record(make(arrays={"draws": draws}), tmp_path)
     record = read_record(path)
     np.testing.assert_array_equal(load_arrays(record, tmp_path)["draws"], draws)
-    assert write_record(make(arrays={"draws": draws}), tmp_path) == path, "the same arrays are the same record"
+    assert write_record(make(arrays={"draws": draws}), tmp_path) == path, (
+        "the same arrays are the same record"
+    )
     np.savez_compressed(path.with_suffix(".npz"), draws=draws + 1)
     with pytest.raises(ProvenanceError, match="sha256 differs"):
         load_arrays(record, tmp_path)
@@ -154,19 +187,29 @@ def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
 
 
 def test_text_of_a_record_is_json_with_a_line_for_a_list_of_numbers_and_for_a_row():
-    value = {"a": [1, 2.5, None], "b": {"c": [[1, 0], [0, 1]], "d": {}}, "e": [], "f": "x\"y\n", "g": [{"h": True}]}
+    value = {
+        "a": [1, 2.5, None],
+        "b": {"c": [[1, 0], [0, 1]], "d": {}},
+        "e": [],
+        "f": 'x"y\n',
+        "g": [{"h": True}],
+    }
     assert json.loads(to_text(value)) == value
     assert '"a": [1, 2.5, null]' in to_text(value) and '\n  {"h": true}' in to_text(value)
 
 
 # ---- reading for publication -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"dirty": True}, "is dirty: it was made from code that is in no commit"),
-    ({"scale": "smoke"}, "is a smoke record"),
-    ({"recipe": 1}, "is outdated: it was made with recipe 1 of 'planted-study', now 2"),
-    ({"status": "failed"}, "is the record of a failed fit"),
-])
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dirty": True}, "is dirty: it was made from code that is in no commit"),
+        ({"scale": "smoke"}, "is a smoke record"),
+        ({"recipe": 1}, "is outdated: it was made with recipe 1 of 'planted-study', now 2"),
+        ({"status": "failed"}, "is the record of a failed fit"),
+    ],
+)
 def test_what_no_page_may_draw_is_refused_by_name(make, tmp_path, changes, reason):
     write_record(make(seed=1), tmp_path)
     bad = write_record(make(seed=2, **changes), tmp_path)
@@ -177,13 +220,16 @@ def test_what_no_page_may_draw_is_refused_by_name(make, tmp_path, changes, reaso
     assert len(load_records(STUDY, publication=False, folder=tmp_path)) == 2
 
 
-@pytest.mark.parametrize(("edit", "words"), [
-    (lambda record: record.pop("seeds"), "'seeds' is a required property"),
-    (lambda record: record.update(dirty="no"), "dirty: 'no' is not of type 'boolean'"),
-    (lambda record: record.update(extra=1), "'extra' was unexpected"),
-    (lambda record: record.update(commit="abc"), "commit: 'abc' does not match"),
-    (lambda record: record["device"].pop("name"), "device: 'name' is a required property"),
-])
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda record: record.pop("seeds"), "'seeds' is a required property"),
+        (lambda record: record.update(dirty="no"), "dirty: 'no' is not of type 'boolean'"),
+        (lambda record: record.update(extra=1), "'extra' was unexpected"),
+        (lambda record: record.update(commit="abc"), "commit: 'abc' does not match"),
+        (lambda record: record["device"].pop("name"), "device: 'name' is a required property"),
+    ],
+)
 def test_an_invalid_record_is_refused_with_file_and_field(make, tmp_path, edit, words):
     record = make() | {"arrays": None}
     edit(record)
@@ -202,17 +248,23 @@ def test_the_remedy_names_the_command_of_the_study(tmp_path, monkeypatch):
     monkeypatch.setitem(MAKERS, STUDY, "python -m planted")
     with pytest.raises(ProvenanceError, match=f"by python -m planted, and commit results/{STUDY}"):
         load_records(STUDY, folder=tmp_path)
-    assert set(MAKERS) >= {path.parent.name for path in committed()}, "name what makes each study's records"
+    assert set(MAKERS) >= {path.parent.name for path in committed()}, (
+        "name what makes each study's records"
+    )
 
 
 def test_a_missing_or_incomplete_grid_is_an_error_that_counts(make, tmp_path):
-    with pytest.raises(ProvenanceError, match=f"no record of study '{STUDY}' in .*by the page or script that owns"):
+    with pytest.raises(
+        ProvenanceError, match=f"no record of study '{STUDY}' in .*by the page or script that owns"
+    ):
         load_records(STUDY, folder=tmp_path)
     for seed in range(3):
         write_record(make(seed), tmp_path)
     with pytest.raises(ProvenanceError, match="has 3 of 5 records"):
         load_records(STUDY, folder=tmp_path, expected=5)
-    assert len(load_records(STUDY, True, {"nested": {"tol": 1e-6}}, folder=tmp_path, expected=3)) == 3
+    assert (
+        len(load_records(STUDY, True, {"nested": {"tol": 1e-6}}, folder=tmp_path, expected=3)) == 3
+    )
     with pytest.raises(ProvenanceError, match="'tol': 1e-05"):
         load_records(STUDY, True, {"nested": {"tol": 1e-5}}, folder=tmp_path)
 
@@ -231,11 +283,15 @@ def test_smoke_records_never_share_a_folder_with_those_that_pages_draw(tmp_path,
 
 # ---- badges ------------------------------------------------------------------------------------------------------
 
+
 def test_badge_is_one_line_with_everything(make):
     card = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "count": 1, "cuda": "12.8"}
     records = [make(seed, device=card, versions={"torch": "2.14.1"}) for seed in (0, 1, 2, 3, 4, 7)]
     line = badge(records)
-    assert line.endswith("6 records · H100 · torch 2.14.1 · seeds 0-4, 7 · commit 1a2b3c4") and "\n" not in line
+    assert (
+        line.endswith("6 records · H100 · torch 2.14.1 · seeds 0-4, 7 · commit 1a2b3c4")
+        and "\n" not in line
+    )
     assert badge(records) == badge(records[::-1]) != badge(records[:5])
     assert badge(records[0]).startswith(f"record {records[0]['id'][:6]}… · 1 record ·")
     assert "SMOKE RUN · DIRTY" in badge([make(scale="smoke", dirty=True)])
@@ -244,11 +300,18 @@ def test_badge_is_one_line_with_everything(make):
 
 def test_live_badge_names_time_and_commit():
     line = live_badge(1.234, seeds=[0])
-    assert line.startswith("computed on this page in 1.2 s · ") and "seeds 0" in line and "commit" in line
+    assert (
+        line.startswith("computed on this page in 1.2 s · ")
+        and "seeds 0" in line
+        and "commit" in line
+    )
 
 
 def test_names_of_devices_and_seeds():
-    assert short_device({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2}) == "2 x RTX 4090"
+    assert (
+        short_device({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2})
+        == "2 x RTX 4090"
+    )
     assert short_device({"type": "cuda", "name": "NVIDIA A100-SXM4-80GB", "count": 1}) == "A100"
     assert short_device({"type": "mps", "name": "Apple GPU (arm)", "count": 1}) == "Apple GPU (arm)"
     assert short_device({"type": "cpu", "name": "any", "count": 1, "cores": 8}) == "CPU (8 cores)"
@@ -256,6 +319,7 @@ def test_names_of_devices_and_seeds():
 
 
 # ---- where a number comes from -----------------------------------------------------------------------------------
+
 
 def test_source_hash_depends_on_names_and_contents_only(tmp_path):
     def build(name: str, files: dict[str, bytes]) -> str:
@@ -268,7 +332,10 @@ def test_source_hash_depends_on_names_and_contents_only(tmp_path):
     files = {"a.py": b"x = 1\n", "sub/b.json": b"{}\n", "sub/c.py": b""}
     base = build("base", files)
     assert build("order", dict(reversed(files.items()))) == base
-    assert build("windows", {name: content.replace(b"\n", b"\r\n") for name, content in files.items()}) == base
+    assert (
+        build("windows", {name: content.replace(b"\n", b"\r\n") for name, content in files.items()})
+        == base
+    )
     assert build("noise", files | {"__pycache__/a.py": b"1", "x.pyc": b"1", "x.txt": b"1"}) == base
     assert build("content", files | {"a.py": b"x = 2\n"}) != base
     assert build("name", {"z.py": files["a.py"], "sub/b.json": b"{}\n", "sub/c.py": b""}) != base
@@ -284,14 +351,26 @@ def clone(tmp_path, monkeypatch):
     (root / "cevit_lib").mkdir(parents=True)
     (root / "cevit_lib" / "a.py").write_text("x = 1\n")
     (root / "_toc.yml").write_text("")
-    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-C",
+        str(root),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
         subprocess.run([*git, *words], check=True)
     for name in ("CEVIT_COMMIT", "CEVIT_CODE_HASH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CEVIT_ROOT", str(root))
     monkeypatch.setattr(origin, "_is_imported_from", lambda root: True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    head = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
     return root, head
 
 
@@ -315,17 +394,23 @@ def test_code_that_runs_from_elsewhere_makes_a_record_dirty(clone, monkeypatch):
     root, head = clone
     monkeypatch.undo()
     monkeypatch.setenv("CEVIT_ROOT", str(root))
-    assert origin.commit_and_dirty() == (head, True), "the clone is clean, but this test runs another cevit_lib"
+    assert origin.commit_and_dirty() == (head, True), (
+        "the clone is clean, but this test runs another cevit_lib"
+    )
 
 
-def test_a_copy_without_history_is_clean_only_where_its_code_is_that_of_the_commit(clone, tmp_path, monkeypatch):
+def test_a_copy_without_history_is_clean_only_where_its_code_is_that_of_the_commit(
+    clone, tmp_path, monkeypatch
+):
     root, head = clone
     expected = origin.commit_source_hash(head, root, origin.CODE)
     copy = tmp_path / "copy"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git"))
     assert origin.commit_and_dirty(root=copy) == (None, True)
     monkeypatch.setenv("CEVIT_COMMIT", head)
-    assert origin.commit_and_dirty(root=copy) == (head, True), "a commit without the hash of its code proves nothing"
+    assert origin.commit_and_dirty(root=copy) == (head, True), (
+        "a commit without the hash of its code proves nothing"
+    )
     monkeypatch.setenv("CEVIT_CODE_HASH", expected)
     assert origin.commit_and_dirty(root=copy) == (head, False)
     (copy / "cevit_lib" / "a.py").write_text("x = 2\n")
@@ -343,14 +428,19 @@ def test_hash_of_a_commit_is_that_of_its_files(clone):
 
 # ---- the records that are committed ------------------------------------------------------------------------------
 
+
 def committed() -> list[Path]:
-    return sorted(path for path in (ROOT / "results").glob("*/*.json") if path.parent.name != "paper")
+    return sorted(
+        path for path in (ROOT / "results").glob("*/*.json") if path.parent.name != "paper"
+    )
 
 
 def test_committed_records_may_all_be_published():
     for study in sorted({path.parent.name for path in committed()}):
         for record in load_records(study, folder=ROOT / "results"):
-            identity = record_id(study, record["configuration"], record["seeds"], record["scale"], record["data"])
+            identity = record_id(
+                study, record["configuration"], record["seeds"], record["scale"], record["data"]
+            )
             assert identity == record["id"], f"{study}/{record['id']} was edited by hand"
             if record["arrays"]:
                 load_arrays(record, ROOT / "results")
@@ -361,7 +451,10 @@ def test_committed_records_carry_the_hash_of_their_commit():
     shallow = origin._git(ROOT, "rev-parse", "--is-shallow-repository")
     if records and shallow != "false":
         pytest.skip("this is a shallow clone or no clone: the commits of the records are not here")
-    hashes = {commit: origin.commit_source_hash(commit, ROOT) for commit in {record["commit"] for _, record in records}}
+    hashes = {
+        commit: origin.commit_source_hash(commit, ROOT)
+        for commit in {record["commit"] for _, record in records}
+    }
     wrong = [str(path) for path, record in records if hashes[record["commit"]] != record["source"]]
     assert not wrong, f"made by code that is not that of their commit: {wrong}"
 

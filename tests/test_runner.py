@@ -27,7 +27,9 @@ kernelspec:
   name: not-python3
 ---
 """
-PAGE = HEAD + """
+PAGE = (
+    HEAD
+    + """
 # Tiny
 
 ```{code-cell} ipython3
@@ -85,6 +87,7 @@ if what == "write":
 finished()
 ```
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +99,24 @@ def page(tmp_path_factory) -> Path:
 
 def start(page: Path, output: Path, *options: str, **more) -> subprocess.Popen:
     # from a folder that is not the project's: nothing may depend on where the command starts
-    return subprocess.Popen([sys.executable, "-m", "cevit_lib.cli", "run", str(page), "-o", str(output), *options],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=page.parent,
-                            env={**os.environ, "PYTHONPATH": str(ROOT), "CEVIT_ROOT": str(ROOT)}, **more)
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "cevit_lib.clinic.cli",
+            "run",
+            str(page),
+            "-o",
+            str(output),
+            *options,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=page.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CEVIT_ROOT": str(ROOT)},
+        **more,
+    )
 
 
 def wait_for(condition, seconds: float = 120):
@@ -117,8 +135,13 @@ def is_running(process: int) -> bool:
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-FAULTS = {"fine": ["-p", "what", "nothing"], "fail": ["-p", "what", "fail"], "die": ["-p", "what", "die"],
-          "exit": ["-p", "what", "exit"], "sleep": ["-p", "what", "sleep", "--timeout", "6"]}
+FAULTS = {
+    "fine": ["-p", "what", "nothing"],
+    "fail": ["-p", "what", "fail"],
+    "die": ["-p", "what", "die"],
+    "exit": ["-p", "what", "exit"],
+    "sleep": ["-p", "what", "sleep", "--timeout", "6"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +149,22 @@ def ended(page, tmp_path_factory) -> dict:
     """All planted faults at once: five parallel runs must not get in each other's way either."""
     folder = tmp_path_factory.mktemp("out")
     (folder / "fail.ipynb").write_text("an earlier run")
-    extra = {"fine": ["-p", "rate", "1e-3", "-p", "seeds", "[3, 4]", "-p", "flag", "false"],
-             "die": ["-p", "target", str(folder / "worker")]}
-    runs = {name: start(page, folder / "deep" / f"{name}.ipynb" if name == "fine" else folder / f"{name}.ipynb",
-                        *options, *extra.get(name, [])) for name, options in FAULTS.items()}
-    return {name: (*run.communicate(timeout=300), run.returncode, folder) for name, run in runs.items()}
+    extra = {
+        "fine": ["-p", "rate", "1e-3", "-p", "seeds", "[3, 4]", "-p", "flag", "false"],
+        "die": ["-p", "target", str(folder / "worker")],
+    }
+    runs = {
+        name: start(
+            page,
+            folder / "deep" / f"{name}.ipynb" if name == "fine" else folder / f"{name}.ipynb",
+            *options,
+            *extra.get(name, []),
+        )
+        for name, options in FAULTS.items()
+    }
+    return {
+        name: (*run.communicate(timeout=300), run.returncode, folder) for name, run in runs.items()
+    }
 
 
 def test_good_run_is_put_in_place_with_typed_parameters_and_hidden_cells(ended):
@@ -151,12 +185,15 @@ def test_good_run_is_put_in_place_with_typed_parameters_and_hidden_cells(ended):
     assert len(lines) == 5 and "\r" not in err and "\033" not in err
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("fail", ["code cell 4 of 5", "import os, signal", "ValueError: planted"]),
-    ("die", ["code cell 4 of 5", "kernel died", "out of memory"]),
-    ("sleep", ["code cell 4 of 5", "longer than --timeout 6 s"]),
-    ("exit", ["stopped before its last cell"]),
-])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fail", ["code cell 4 of 5", "import os, signal", "ValueError: planted"]),
+        ("die", ["code cell 4 of 5", "kernel died", "out of memory"]),
+        ("sleep", ["code cell 4 of 5", "longer than --timeout 6 s"]),
+        ("exit", ["stopped before its last cell"]),
+    ],
+)
 def test_planted_fault_is_named_and_the_notebook_kept(ended, name, words):
     out, err, status, folder = ended[name]
     assert status == 1, err
@@ -202,12 +239,16 @@ def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, 
     papermill = pytest.importorskip("papermill")
     copy = tmp_path / "tiny.ipynb"
     nbformat.write(read_notebook(page), copy)
-    with pytest.raises(papermill.PapermillExecutionError, match="unknown parameter 'rat'; did you mean 'rate'"):
-        papermill.execute_notebook(str(copy), str(tmp_path / "out.ipynb"), {"rat": 1.0}, cwd=str(ROOT),
-                                   progress_bar=False)
+    with pytest.raises(
+        papermill.PapermillExecutionError, match="unknown parameter 'rat'; did you mean 'rate'"
+    ):
+        papermill.execute_notebook(
+            str(copy), str(tmp_path / "out.ipynb"), {"rat": 1.0}, cwd=str(ROOT), progress_bar=False
+        )
 
 
 # ---- before any kernel starts ------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def no_kernel(monkeypatch):
@@ -217,19 +258,22 @@ def no_kernel(monkeypatch):
     monkeypatch.setattr(run_module, "_execute", refuse)
 
 
-@pytest.mark.parametrize(("given", "message"), [
-    ({"rat": 1}, "unknown parameter 'rat'; did you mean 'rate'"),
-    ({"zzz": 1}, r"unknown parameter 'zzz'\. This notebook takes: scale, rate"),
-    ({"rate": "fast"}, "'rate' must be float, got str 'fast'"),
-    ({"rate": "nan"}, "'rate' must be float"),
-    ({"flag": "2"}, "'flag' must be bool, got str '2'; write -p flag true"),
-    ({"flag": 1}, "'flag' must be bool, got int 1"),
-    ({"seeds": "3,4"}, r"'seeds' must be list\[int\].*write -p seeds \"\[3, 4\]\""),
-    ({"seeds": 3}, r"'seeds' must be list\[int\]"),
-    ({"seeds": "[3, 4.5]"}, r"'seeds\[1\]' must be int, got float 4.5"),
-    ({"scale": 3}, "'scale' must be str, got int 3"),
-    ({"rat": 1, "flag": "2"}, "'rat'.*; parameter 'flag'"),
-])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rat": 1}, "unknown parameter 'rat'; did you mean 'rate'"),
+        ({"zzz": 1}, r"unknown parameter 'zzz'\. This notebook takes: scale, rate"),
+        ({"rate": "fast"}, "'rate' must be float, got str 'fast'"),
+        ({"rate": "nan"}, "'rate' must be float"),
+        ({"flag": "2"}, "'flag' must be bool, got str '2'; write -p flag true"),
+        ({"flag": 1}, "'flag' must be bool, got int 1"),
+        ({"seeds": "3,4"}, r"'seeds' must be list\[int\].*write -p seeds \"\[3, 4\]\""),
+        ({"seeds": 3}, r"'seeds' must be list\[int\]"),
+        ({"seeds": "[3, 4.5]"}, r"'seeds\[1\]' must be int, got float 4.5"),
+        ({"scale": 3}, "'scale' must be str, got int 3"),
+        ({"rat": 1, "flag": "2"}, "'rat'.*; parameter 'flag'"),
+    ],
+)
 def test_bad_parameters_are_refused_before_the_kernel_starts(page, no_kernel, given, message):
     with pytest.raises(ParameterError, match=message):
         run_notebook(page, given)
@@ -238,40 +282,64 @@ def test_bad_parameters_are_refused_before_the_kernel_starts(page, no_kernel, gi
 def test_values_become_what_the_notebook_declares(page):
     declared = declared_parameters(read_notebook(page).cells[1].source)
     given = {"rate": "1e-4", "flag": "False", "seeds": "[3,4]", "what": "3"}
-    assert checked_parameters(declared, given) == {"rate": 1e-4, "flag": False, "seeds": [3, 4], "what": "3"}
+    assert checked_parameters(declared, given) == {
+        "rate": 1e-4,
+        "flag": False,
+        "seeds": [3, 4],
+        "what": "3",
+    }
     assert checked_parameters(declared, {"rate": 1})["rate"] == 1.0
 
 
 def test_types_that_annotations_can_name():
-    source = ('"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\nc: Literal["x", "y"] = "x"\n'
-              "d = 2\ne: dict = {}")
+    source = (
+        '"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\nc: Literal["x", "y"] = "x"\n'
+        "d = 2\ne: dict = {}"
+    )
     declared = declared_parameters(source)
-    assert checked_parameters(declared, {"a": "none", "b": "[3]", "c": "y", "d": "1e3", "e": '{"k": 1}'}) == {
-        "a": None, "b": (3,), "c": "y", "d": 1000, "e": {"k": 1}}
+    assert checked_parameters(
+        declared, {"a": "none", "b": "[3]", "c": "y", "d": "1e3", "e": '{"k": 1}'}
+    ) == {"a": None, "b": (3,), "c": "y", "d": 1000, "e": {"k": 1}}
     for wrong in ({"a": "x"}, {"c": "z"}, {"d": 1.5}, {"d": True}, {"e": "[]"}):
         with pytest.raises(ParameterError):
             checked_parameters(declared, wrong)
 
 
-@pytest.mark.parametrize(("source", "message"), [
-    ("a: float", "may hold only"), ("import os", "may hold only"), ("a = [i for i in ()]", "must be a literal"),
-    ("a: Path = 1", "annotation 'Path'"), ("a, b = 1, 2", "may hold only"),
-])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a: float", "may hold only"),
+        ("import os", "may hold only"),
+        ("a = [i for i in ()]", "must be a literal"),
+        ("a: Path = 1", "annotation 'Path'"),
+        ("a, b = 1, 2", "may hold only"),
+    ],
+)
 def test_a_parameters_cell_that_cannot_be_checked_is_refused(source, message):
     with pytest.raises(ParameterError, match=message):
         declared_parameters(source)
 
 
 def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fault():
-    spec = {"rate": (float, (0, 1)), "flag": bool, "seeds": (list[int], (0, None)), "scale": (str, {"smoke", "paper"})}
+    spec = {
+        "rate": (float, (0, 1)),
+        "flag": bool,
+        "seeds": (list[int], (0, None)),
+        "scale": (str, {"smoke", "paper"}),
+    }
     names = {"rate": "1e-4", "flag": "false", "seeds": "[3,4]", "scale": "smoke"}
     check_parameters(spec, names)
     assert names == {"rate": 1e-4, "flag": False, "seeds": [3, 4], "scale": "smoke"}
     wrong = {"rate": 2, "flag": "x", "seeds": [-1], "In": ["", "# Parameters\nsale = 'paper'\n"]}
     with pytest.raises(ParameterError) as caught:
         check_parameters(spec, wrong)
-    for words in ("unknown parameter 'sale'; did you mean 'scale'", r"'rate' must lie in [0, 1], got 2",
-                  "'flag' must be bool", "'seeds[0]' must lie in [0, None]", "'scale' is not defined"):
+    for words in (
+        "unknown parameter 'sale'; did you mean 'scale'",
+        r"'rate' must lie in [0, 1], got 2",
+        "'flag' must be bool",
+        "'seeds[0]' must lie in [0, None]",
+        "'scale' is not defined",
+    ):
         assert words in str(caught.value)
     with pytest.raises(ParameterError, match="one of 'paper', 'smoke', got 'huge'"):
         check_parameters({"scale": spec["scale"]}, {"scale": "huge"})
@@ -280,7 +348,10 @@ def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fau
 def test_parameter_files(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text("rate: 1e-4\nseeds: [3, 4]\n")
-    assert read_parameter_file(file) == {"rate": "1e-4", "seeds": [3, 4]}  # YAML 1.1 reads 1e-4 as a word
+    assert read_parameter_file(file) == {
+        "rate": "1e-4",
+        "seeds": [3, 4],
+    }  # YAML 1.1 reads 1e-4 as a word
     for content, message in (("- 1\n", "name: value"), ("a: [\n", "cannot be read")):
         file.write_text(content)
         with pytest.raises(ParameterError, match=message):
@@ -291,7 +362,13 @@ def test_parameter_files(tmp_path):
 
 def test_pairs_on_the_command_line_may_hold_negative_numbers():
     assert join_pairs(["run", "x", "-p", "rate", "-1e-4", "-p", "a=b=c", "--scale", "smoke"]) == [
-        "run", "x", "--parameter=rate=-1e-4", "--parameter=a=b=c", "--scale", "smoke"]
+        "run",
+        "x",
+        "--parameter=rate=-1e-4",
+        "--parameter=a=b=c",
+        "--scale",
+        "smoke",
+    ]
 
 
 def test_a_smoke_run_without_output_does_not_replace_a_page_of_the_book(page):
@@ -302,7 +379,10 @@ def test_a_smoke_run_without_output_does_not_replace_a_page_of_the_book(page):
 def test_a_notebook_that_cannot_be_run_strictly_is_refused(tmp_path, no_kernel):
     with pytest.raises(NotebookError, match="no notebook 'nosuch'"):
         run_notebook("nosuch")
-    for old, new, message in (("finished()\n", "1\n", "must call finished"), ("[parameters]", "[x]", "has 0 cells")):
+    for old, new, message in (
+        ("finished()\n", "1\n", "must call finished"),
+        ("[parameters]", "[x]", "has 0 cells"),
+    ):
         page = tmp_path / "page.md"
         page.write_text(PAGE.replace(old, new))
         with pytest.raises(NotebookError, match=message):
@@ -344,6 +424,7 @@ def test_on_a_terminal_progress_is_one_line_that_is_redrawn():
 
 # ---- the pages and their clean copies ----------------------------------------------------------------------------
 
+
 def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
     nbformat = pytest.importorskip("nbformat")
     first, second = read_notebook(page), read_notebook(page)
@@ -352,20 +433,27 @@ def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
     assert first.metadata.kernelspec.name == "python3"
     ids = [cell.id for cell in first.cells]
     assert len(set(ids)) == len(ids)
-    assert all(not cell.outputs and cell.execution_count is None for cell in first.cells if cell.cell_type == "code")
+    assert all(
+        not cell.outputs and cell.execution_count is None
+        for cell in first.cells
+        if cell.cell_type == "code"
+    )
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("[parameters]", "[other]", "0 cells tagged 'parameters'"),
-    (":tags: [remove-cell]", ":tags: [parameters]", "2 cells tagged 'parameters'"),
-    ("finished()\n", "print()\n", "does not call finished"),
-    ("[remove-cell]", "[hide-cell]", "not tagged remove-cell"),
-    ("check_parameters({", "print({", "does not call check_parameters"),
-    ('    "flag": bool,\n', "", "check_parameters names"),
-    ("import os,", "!ls\nimport os,", "shell line"),
-    ("import os,", "%%bash\nls", "shell line"),
-    ("import os,", "from myst_nb import glue\nimport os,", "myst_nb"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[parameters]", "[other]", "0 cells tagged 'parameters'"),
+        (":tags: [remove-cell]", ":tags: [parameters]", "2 cells tagged 'parameters'"),
+        ("finished()\n", "print()\n", "does not call finished"),
+        ("[remove-cell]", "[hide-cell]", "not tagged remove-cell"),
+        ("check_parameters({", "print({", "does not call check_parameters"),
+        ('    "flag": bool,\n', "", "check_parameters names"),
+        ("import os,", "!ls\nimport os,", "shell line"),
+        ("import os,", "%%bash\nls", "shell line"),
+        ("import os,", "from myst_nb import glue\nimport os,", "myst_nb"),
+    ],
+)
 def test_a_page_that_lacks_the_form_is_told_what(tmp_path, old, new, message):
     path = tmp_path / "tiny.md"
     path.write_text(PAGE)
@@ -376,18 +464,25 @@ def test_a_page_that_lacks_the_form_is_told_what(tmp_path, old, new, message):
 
 
 def test_every_page_has_the_form():
-    faults = [fault for page in sorted((ROOT / "notebooks").glob("*.md"))
-              for fault in form_faults(read_notebook(page), page.name)]
+    faults = [
+        fault
+        for page in sorted((ROOT / "notebooks").glob("*.md"))
+        for fault in form_faults(read_notebook(page), page.name)
+    ]
     assert not faults, "\n".join(faults)
 
 
 def test_clean_copies_equal_their_pages():
     """``python -m cevit_lib.runner ipynb`` writes them."""
     copies = clean_copies(ROOT)
-    committed = {path: path.read_text("utf-8") for path in (ROOT / "notebooks" / "ipynb").glob("*.ipynb")}
+    committed = {
+        path: path.read_text("utf-8") for path in (ROOT / "notebooks" / "ipynb").glob("*.ipynb")
+    }
     assert committed.keys() == copies.keys(), "run python -m cevit_lib.runner ipynb"
     differing = [path.name for path in copies if copies[path] != committed[path]]
-    assert not differing, f"{differing} differ from their pages; run python -m cevit_lib.runner ipynb"
+    assert not differing, (
+        f"{differing} differ from their pages; run python -m cevit_lib.runner ipynb"
+    )
 
 
 def test_clean_copies_are_written_compared_and_removed(tmp_path, monkeypatch, capsys):

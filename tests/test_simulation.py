@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from cevit_lib.studies import simulation
-from cevit_lib.verify import numbers
+from cevit_lib.records.verify import numbers
+from studies.simulation import fits as simulation
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
-    return folder, simulation.run_study("simulation", "smoke", folder=folder, report=lambda *a, **k: None)
+    return folder, simulation.run_study(
+        "simulation", "smoke", folder=folder, report=lambda *a, **k: None
+    )
 
 
 def test_every_arm_of_every_fold_is_recorded(records):
@@ -19,7 +21,9 @@ def test_every_arm_of_every_fold_is_recorded(records):
     assert [r["configuration"]["fold"] for r in made] == [1, 2]
     for record in made:
         arms = ["warm-up", *record["configuration"]["arms"]]
-        assert {*arms, *(f"{a}, at its best epoch" for a in arms), "Bayes-optimal"} == set(record["metrics"])
+        assert {*arms, *(f"{a}, at its best epoch" for a in arms), "Bayes-optimal"} == set(
+            record["metrics"]
+        )
         stages = [entry["stage"] for entry in record["trace"]]
         assert stages.count("warm-up") == 2 and all(stages.count(arm) == 1 for arm in arms[1:])
         assert set(record["parameters"]) == set(simulation.ESTIMATES)
@@ -31,7 +35,9 @@ def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(recor
     assert again["id"] == made[1]["id"]
     together, alone = numbers(made[1]), numbers(again)
     assert together.keys() == alone.keys()
-    np.testing.assert_allclose([alone[k] for k in together], [together[k] for k in together], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(
+        [alone[k] for k in together], [together[k] for k in together], rtol=2e-3, atol=2e-4
+    )
 
 
 def test_what_has_a_record_is_not_fitted_again(records, monkeypatch):
@@ -61,7 +67,9 @@ def test_the_bayes_optimal_row_is_what_theory_says():
         assert abs(found[name] - half_normal) < 4 * np.sqrt((1 - 2 / np.pi) / 20_000)
     assert abs(found["RMSE y1"] - 1) < 4 * np.sqrt(2 / 20_000) / 2
     worse = simulation.scores(own.truth.outputs, own.y, CopulaParameters.independent([1.0, 1.0], 2))
-    assert worse["log-likelihood"] < found["log-likelihood"]  # Gibbs' inequality, by hundreds of standard errors
+    assert (
+        worse["log-likelihood"] < found["log-likelihood"]
+    )  # Gibbs' inequality, by hundreds of standard errors
 
 
 def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
@@ -91,7 +99,11 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
         simulation._ensemble(part, torch.device("cuda"))
         for part in (fits[:1], fits[1:], [(fits[0][0] | {"adapters": True}, 0)])
     )
-    assert first is not second and first.program is second.program and other.program is not first.program
+    assert (
+        first is not second
+        and first.program is second.program
+        and other.program is not first.program
+    )
     one, two = (e.models[0].heads["continuous_1"].weight for e in (first, second))
     assert not torch.equal(one, two)
 
@@ -101,8 +113,12 @@ def test_fewer_patients_at_equal_steps_are_seen_as_much_more_often():
     for c, _ in simulation.grid("simulation-equal-steps"):
         for stage in ("warm_up", "further"):
             assert c["n"] * c[stage]["epochs"] == main["n"] * main[stage]["epochs"]
-    used = {c["dataset"] for study in simulation.STUDIES if study != "simulation-equal-steps"
-            for c, _ in simulation.grid(study)}  # fmt: skip
+    used = {
+        c["dataset"]
+        for study in simulation.STUDIES
+        if study != "simulation-equal-steps"
+        for c, _ in simulation.grid(study)
+    }
     assert not used & {c["dataset"] for c, _ in simulation.grid("simulation-equal-steps")}
 
 

@@ -8,10 +8,9 @@ import pytest
 from scipy.stats import t as student
 
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.figures import simulation as figures
-from cevit_lib.studies import simulation
-from cevit_lib.studies import simulation_tables as tables
-from cevit_lib.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
+from studies.simulation import figures, tables
+from studies.simulation import fits as simulation
+from studies.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
 
 RNG = np.random.default_rng(5)
 BY_KEY = {claim.key: claim for claim in CLAIMS}
@@ -33,7 +32,15 @@ def planted(smoke):
             record |= {"scale": "paper", "dirty": False, "id": f"{d}{fold}"}
             record["configuration"] |= {"dataset": d, "fold": fold, "folds": 5}
             values = record["metrics"]
-            for arm in ("warm-up", "empirical", "independence", "fmcem", "in-sample", "held-out", "true"):
+            for arm in (
+                "warm-up",
+                "empirical",
+                "independence",
+                "fmcem",
+                "in-sample",
+                "held-out",
+                "true",
+            ):
                 gain = 0.01 if arm not in ("warm-up", "empirical", "independence") else 0.0
                 noise = level + RNG.normal(0, 0.002)
                 values[arm] |= {"MAE y1": 0.9 - gain + noise, "MAE y2": 0.88 - gain + noise}
@@ -63,8 +70,12 @@ def test_the_frame_holds_every_number_once_and_the_excess_is_signed(smoke):
         floor = record["metrics"]["Bayes-optimal"][own]
         assert row["value"] == record["metrics"]["fmcem"][own]
         assert row["excess"] == pytest.approx(better * (row["value"] - floor))
-    both = frame[key & (frame["arm"] == "true") & frame["metric"].isin(["MAE_L", "MAE_R"])]["value"].mean()
-    assert frame[key & (frame["arm"] == "true") & (frame["metric"] == "MAE")]["value"].iloc[0] == pytest.approx(both)
+    both = frame[key & (frame["arm"] == "true") & frame["metric"].isin(["MAE_L", "MAE_R"])][
+        "value"
+    ].mean()
+    assert frame[key & (frame["arm"] == "true") & (frame["metric"] == "MAE")]["value"].iloc[
+        0
+    ] == pytest.approx(both)
 
 
 def test_the_interval_takes_data_sets_as_units(planted):
@@ -79,7 +90,9 @@ def test_the_interval_takes_data_sets_as_units(planted):
     assert row["room"] == pytest.approx(-row["difference"] / (row["mean_b"] - 0.8))
     assert tables.compare(frame, "independence", "held-out", "MAE_L")["word"] == "worse"
     assert tables.compare(frame, "held-out", "independence", "AUC_R")["word"] == "worse"
-    assert tables.compare(frame, "independence", "independence", "MAE_L")["word"].startswith("no verdict")
+    assert tables.compare(frame, "independence", "independence", "MAE_L")["word"].startswith(
+        "no verdict"
+    )
 
 
 def test_sentences_turn_with_the_numbers(planted):
@@ -87,7 +100,9 @@ def test_sentences_turn_with_the_numbers(planted):
     sentence = tables.say(tables.compare(frame, "true", "independence", "MAE"))
     assert "10 data sets, 50 folds" in sentence and sentence.endswith("**better**.")
     swapped = tables.say(tables.compare(frame, "independence", "true", "MAE"))
-    assert swapped.endswith("**worse**.") and "difference +" in swapped and "difference -" in sentence
+    assert (
+        swapped.endswith("**worse**.") and "difference +" in swapped and "difference -" in sentence
+    )
     told = tables.summary(tables.comparisons(frame, ("MAE",)))
     assert told.loc["dependence, true Gamma", "result"] == "better" and "$" not in sentence
     assert told.loc["re-weighting by sigma", "result"] == "not distinguishable"
@@ -108,7 +123,9 @@ def test_a_grid_with_gaps_says_so_everywhere(planted):
 
 
 def test_without_records_the_message_names_the_run_that_makes_them(tmp_path):
-    with pytest.raises(ProvenanceError, match="python -m cevit_lib.studies.simulation --study simulation-size"):
+    with pytest.raises(
+        ProvenanceError, match="python -m studies.simulation.fits --study simulation-size"
+    ):
         tables.study_records("simulation-size", "stored", tmp_path)
 
 
@@ -117,8 +134,15 @@ def test_stored_records_are_those_of_the_grid():
     assert grid.complete and grid.expected == len(simulation.grid("simulation-tuning")) == 35
     table = tables.tuning_frame(grid.records)
     frozen = simulation.PAPER["warm_up"]
-    assert len(table) == 7 and (table["folds"] == 5).all() and table["last epoch"].is_monotonic_increasing
-    assert (table["learning rate"][0], table["epochs"][0]) == (frozen["learning_rate"], frozen["epochs"])
+    assert (
+        len(table) == 7
+        and (table["folds"] == 5).all()
+        and table["last epoch"].is_monotonic_increasing
+    )
+    assert (table["learning rate"][0], table["epochs"][0]) == (
+        frozen["learning_rate"],
+        frozen["epochs"],
+    )
 
 
 def test_errors_of_gamma_by_hand(planted):
@@ -126,24 +150,32 @@ def test_errors_of_gamma_by_hand(planted):
     assert errors["fmcem"][0, 1] == errors["fmcem"][1, 0] == pytest.approx(-0.2)
     assert errors["fmcem"][2, 3] == pytest.approx(0) and np.all(np.diag(errors["held-out"]) == 0)
     assert "rho12 -0.200 (SE 0.000)" in tables.say_gamma(planted.records)
-    assert judge(BY_KEY["simulation-gamma"], evidence(planted.records)).word == IN_PART  # rho34 is not below
+    assert (
+        judge(BY_KEY["simulation-gamma"], evidence(planted.records)).word == IN_PART
+    )  # rho34 is not below
 
 
 def test_the_verdict_on_the_gain_turns_with_the_numbers(planted):
     assert judge(BY_KEY["simulation-mae"], evidence(planted.records)).word == REPRODUCED
-    assert judge(BY_KEY["simulation-auc"], evidence(planted.records)).word == IN_PART  # planted: one eye only
+    assert (
+        judge(BY_KEY["simulation-auc"], evidence(planted.records)).word == IN_PART
+    )  # planted: one eye only
     against = copy.deepcopy(planted.records)
     for record in against:
         record["metrics"]["fmcem"]["MAE y1"] += 0.05
         record["metrics"]["fmcem"]["MAE y2"] += 0.05
     assert judge(BY_KEY["simulation-mae"], evidence(against)).word == NOT_REPRODUCED
-    longer = copy.deepcopy(planted.records)  # ten more epochs explain it all: the control has the same gain
+    longer = copy.deepcopy(
+        planted.records
+    )  # ten more epochs explain it all: the control has the same gain
     for record in longer:
         for metric in ("MAE y1", "MAE y2"):
             record["metrics"]["empirical"][metric] = record["metrics"]["fmcem"][metric]
     assert judge(BY_KEY["simulation-mae"], evidence(longer)).word == IN_PART
     table = tables.table_one(planted)
-    assert table.loc["verdict", "MAE_L"] == REPRODUCED and table.iloc[0]["MAE_L"] == "-1.47 (<0.001)"
+    assert (
+        table.loc["verdict", "MAE_L"] == REPRODUCED and table.iloc[0]["MAE_L"] == "-1.47 (<0.001)"
+    )
 
 
 def test_a_printed_d_and_p_imply_the_number_of_pairs():
@@ -159,14 +191,20 @@ def test_sensitivity_has_a_row_for_every_setting_and_arm(smoke):
     grids = [smoke, tables.Grid("simulation-size", small, 2)]
     rows = tables.sensitivity(grids, "n", "independence", ("held-out", "true"))
     assert list(zip(rows["n"], rows["a"], strict=True)) == [
-        (200, "held-out"), (200, "true"), (300, "held-out"), (300, "true")]  # fmt: skip
+        (200, "held-out"),
+        (200, "true"),
+        (300, "held-out"),
+        (300, "true"),
+    ]
     own = tables.gamma_frame(smoke.records)
     wanted = own[own["estimate"] == "held-out"]["error"].abs().mean()
-    assert rows["estimate_error"][0] == pytest.approx(wanted) and math.isnan(rows["estimate_error"][1])
+    assert rows["estimate_error"][0] == pytest.approx(wanted) and math.isnan(
+        rows["estimate_error"][1]
+    )
 
 
 def test_pictures_of_a_smoke_grid_are_marked(smoke):
-    from cevit_lib.pages import SMOKE_MARKS
+    from tools.pages import SMOKE_MARKS
 
     frame, marks = tables.metrics_frame(smoke.records), {"note": smoke.note, "smoke": smoke.smoke}
     rows = tables.sensitivity([smoke], "n", "independence", ("held-out", "true"))
@@ -184,15 +222,21 @@ def test_pictures_of_a_smoke_grid_are_marked(smoke):
 
 
 @pytest.mark.parametrize(("cards", "used"), [(2, ("cuda:0", "cuda:1")), (1, None), (0, None)])
-def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(monkeypatch, tmp_path, cards, used):
+def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(
+    monkeypatch, tmp_path, cards, used
+):
     import torch
 
-    from cevit_lib.studies import workers
+    from studies import workers
 
     asked = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    monkeypatch.setattr(workers, "run_on_devices", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"])
-    monkeypatch.setattr(simulation, "run_study", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"])
+    monkeypatch.setattr(
+        workers, "run_on_devices", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"]
+    )
+    monkeypatch.setattr(
+        simulation, "run_study", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"]
+    )
     grid = tables.study_records("simulation", "paper", tmp_path)
     assert grid.note == "1 of 50 folds"
     assert asked == [("simulation", "paper", *([list(used)] if used else []), tmp_path)]
@@ -201,7 +245,9 @@ def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(monkeypatch
 def test_networks_left_behind_are_counted_by_arm(planted):
     """Two folds whose labels were not learnt are counted, and do not weigh on the mean of the others."""
     records = copy.deepcopy(planted.records)
-    expected = np.mean([(r["metrics"]["true"]["AUC y3"] + r["metrics"]["true"]["AUC y4"]) / 2 for r in records[2:]])
+    expected = np.mean(
+        [(r["metrics"]["true"]["AUC y3"] + r["metrics"]["true"]["AUC y4"]) / 2 for r in records[2:]]
+    )
     for record in records:
         record["metrics"]["Bayes-optimal"] |= {"AUC y3": 0.96, "AUC y4": 0.96}
     for record in records[:2]:
@@ -225,28 +271,49 @@ def test_the_table_by_epochs_holds_the_planted_means(planted):
         record["configuration"]["warm_up"] = record["configuration"]["warm_up"] | {"epochs": epochs}
         for arm in ("empirical", "fmcem", "in-sample", "held-out", "true"):
             best = arm == ("fmcem" if epochs == 4 else "held-out")
-            record["metrics"][arm] |= {"MAE y1": 1.0 - 0.2 * best, "MAE y2": 1.2 - 0.2 * best, "log-likelihood": -3.0}
+            record["metrics"][arm] |= {
+                "MAE y1": 1.0 - 0.2 * best,
+                "MAE y2": 1.2 - 0.2 * best,
+                "log-likelihood": -3.0,
+            }
             record["metrics"][arm]["log-likelihood"] += arm == "in-sample"
     grid = tables.Grid("simulation-overfitting", records, 4)
     found = tables.by_epochs([grid])
-    assert found.loc[4, ("MAE", "fmcem")] == pytest.approx(0.9) and found.loc[8, ("MAE", "fmcem")] == pytest.approx(1.1)
+    assert found.loc[4, ("MAE", "fmcem")] == pytest.approx(0.9) and found.loc[
+        8, ("MAE", "fmcem")
+    ] == pytest.approx(1.1)
     said = tables.say_by_epochs([grid]).splitlines()
     assert len(said) == 4 and said[1].startswith("- MAE, held-out estimate against fmcem: ")
 
 
 def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
     """They are typed, so they are held to the records."""
-    names = ("simulation", "simulation-size", "simulation-equal-steps", "simulation-strength", "simulation-overfitting")
+    names = (
+        "simulation",
+        "simulation-size",
+        "simulation-equal-steps",
+        "simulation-strength",
+        "simulation-overfitting",
+    )
     main, size, steps, strength, long = (tables.study_records(name, "stored") for name in names)
-    rows = tables.sensitivity([main, strength], "strength", "independence", ("held-out",)).set_index("strength")
-    assert rows.loc[0, "low"] < 0 < rows.loc[0, "high"] and rows["difference"].loc[0.25:].is_monotonic_decreasing
-    error = tables.estimate_errors([main, strength], "strength").pivot(index="strength", columns="a")["estimate_error"]
+    rows = tables.sensitivity(
+        [main, strength], "strength", "independence", ("held-out",)
+    ).set_index("strength")
+    assert (
+        rows.loc[0, "low"] < 0 < rows.loc[0, "high"]
+        and rows["difference"].loc[0.25:].is_monotonic_decreasing
+    )
+    error = tables.estimate_errors([main, strength], "strength").pivot(
+        index="strength", columns="a"
+    )["estimate_error"]
     assert error[["held-out", "in-sample"]].max().max() < 0.1 and error["fmcem"].min() > 0.3
 
     rows = tables.sensitivity([main, size], "n", "independence", ("held-out",)).set_index("n")
     few = rows.loc[[500, 1000, 2000]]
     assert (few["difference"] < 2 * rows.loc[10_000, "difference"]).all()
-    error = tables.estimate_errors([main, size], "n").pivot(index="n", columns="a")["estimate_error"]
+    error = tables.estimate_errors([main, size], "n").pivot(index="n", columns="a")[
+        "estimate_error"
+    ]
     exact = error[["held-out", "in-sample"]]
     assert (exact.loc[:5000] / exact.loc[10_000]).stack().between(2.5, 4.5).all()
     worse = tables.against_start(size).drop(columns=["AUC of warm-ups", "MAE"]).astype(float)
@@ -254,13 +321,22 @@ def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
 
     rows = tables.sensitivity([main, steps], "n", "independence", ("held-out",)).set_index("n")
     assert rows.loc[500, "low"] > 0 and rows["difference"].idxmin() == 5000
-    error = tables.estimate_errors([main, steps], "n").pivot(index="n", columns="a")["estimate_error"]
-    assert error.loc[:1000, ["fmcem", "in-sample"]].min(axis=None) > 0.5 and error["held-out"].max() < 0.21
+    error = tables.estimate_errors([main, steps], "n").pivot(index="n", columns="a")[
+        "estimate_error"
+    ]
+    assert (
+        error.loc[:1000, ["fmcem", "in-sample"]].min(axis=None) > 0.5
+        and error["held-out"].max() < 0.21
+    )
 
     arms = ("fmcem", "in-sample", "held-out", "true")
-    rows = tables.sensitivity([main, long], "epochs", "empirical", arms).pivot(index="epochs", columns="a")
+    rows = tables.sensitivity([main, long], "epochs", "empirical", arms).pivot(
+        index="epochs", columns="a"
+    )
     gain = -rows["difference"]
-    error = tables.estimate_errors([main, long], "epochs").pivot(index="epochs", columns="a")["estimate_error"]
+    error = tables.estimate_errors([main, long], "epochs").pivot(index="epochs", columns="a")[
+        "estimate_error"
+    ]
     assert gain["in-sample"].idxmin() == gain["held-out"].idxmin() == gain["fmcem"].idxmax() == 16
     assert gain.loc[32, "true"] > 2 * gain.loc[32].drop("true").max()
     assert error.loc[32, "fmcem"] > 0.6 and error.loc[32, "in-sample"] > 0.6
@@ -269,7 +345,10 @@ def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
 
 def test_more_steps_are_compared_by_data_sets_that_differ(planted):
     """Welch's interval by hand: five data sets each, two folds that are averaged first."""
-    few, many = (copy.deepcopy([r for r in planted.records if r["configuration"]["fold"] <= 2][:10]) for _ in range(2))
+    few, many = (
+        copy.deepcopy([r for r in planted.records if r["configuration"]["fold"] <= 2][:10])
+        for _ in range(2)
+    )
     area = {id(few): [0.50, 0.52, 0.54, 0.51, 0.53], id(many): [0.60, 0.70, 0.80, 0.65, 0.75]}
     for records in (few, many):
         for record in records:
@@ -307,7 +386,18 @@ def test_each_arm_is_set_against_its_own_warm_up(planted):
 
 
 def test_the_price_of_a_loss_is_a_ratio_of_median_epochs():
-    seconds = {"warm-up": 9.0, "empirical": 2.0, "independence": 3.0, "fmcem": 3.0, "in-sample": 3.0, "held-out": 3.0,
-               "true": 3.0}  # fmt: skip
-    trace = [{"stage": stage, "seconds": s * factor} for stage, s in seconds.items() for factor in (1, 1, 1, 50)]
+    seconds = {
+        "warm-up": 9.0,
+        "empirical": 2.0,
+        "independence": 3.0,
+        "fmcem": 3.0,
+        "in-sample": 3.0,
+        "held-out": 3.0,
+        "true": 3.0,
+    }
+    trace = [
+        {"stage": stage, "seconds": s * factor}
+        for stage, s in seconds.items()
+        for factor in (1, 1, 1, 50)
+    ]
     assert tables.epoch_price([{"trace": trace}]) == pytest.approx(1.5)

@@ -11,13 +11,24 @@ from cevit_lib.datasets.layout import Rule, read_layout
 from cevit_lib.errors import DataError, ShapeError
 
 LONG = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}, "binary": {"HM": "se <= -6"}}
-WIDE = {"patient": "id", "eyes": {"OS": "links", "OD": "rechts"}, "continuous": {"AL": "al_{eye}"},
-        "binary": {"HM": "se_{eye} <= -6"}}  # fmt: skip
+WIDE = {
+    "patient": "id",
+    "eyes": {"OS": "links", "OD": "rechts"},
+    "continuous": {"AL": "al_{eye}"},
+    "binary": {"HM": "se_{eye} <= -6"},
+}
 # patient 007: both eyes; 12: no AL on the right; 0012 (another patient than 12): left eye only
-ROWS = [("007", "OD", "26.1", "-6"), ("007", "OS", "25.5", "-5.75"), ("12", "OS", "23.4", "+1.25"),
-        ("12", "OD", "", "-7"), ("0012", "OS", "24.0", "0")]  # fmt: skip
+ROWS = [
+    ("007", "OD", "26.1", "-6"),
+    ("007", "OS", "25.5", "-5.75"),
+    ("12", "OS", "23.4", "+1.25"),
+    ("12", "OD", "", "-7"),
+    ("0012", "OS", "24.0", "0"),
+]
 NAN = float("nan")
-EXPECTED = torch.tensor([[25.5, 26.1, 0, 1], [23.4, NAN, 0, 1], [24.0, NAN, 0, NAN]], dtype=torch.float64)
+EXPECTED = torch.tensor(
+    [[25.5, 26.1, 0, 1], [23.4, NAN, 0, 1], [24.0, NAN, 0, NAN]], dtype=torch.float64
+)
 
 
 def long_text(separator=",", rows=ROWS, header=("id", "eye", "al", "se")) -> str:
@@ -42,7 +53,9 @@ def test_left_eye_first_ids_as_text_and_what_is_missing_is_nan(tmp_path):
     flow = data.notes["flow"]
     assert flow["rows"] == 5 and flow["patients"] == flow["patients kept"] == 3
     assert flow["patients with responses of one eye only"] == 1 and flow["AL_OD not observed"] == 2
-    assert data.notes["laterality"]["right"] == "OD" and data.notes["layout"]["binary"] == {"HM": "se <= -6"}
+    assert data.notes["laterality"]["right"] == "OD" and data.notes["layout"]["binary"] == {
+        "HM": "se <= -6"
+    }
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
@@ -50,18 +63,27 @@ def test_left_eye_first_ids_as_text_and_what_is_missing_is_nan(tmp_path):
 def test_encodings_and_separators(tmp_path, encoding, separator):
     header = ("id", "eye", "al", "se", "Größe")
     rows = [(*row, "größer") for row in ROWS]
-    data = load(tmp_path, long_text(separator, rows, header).replace("\n", "\r\n"), encoding=encoding)
+    data = load(
+        tmp_path, long_text(separator, rows, header).replace("\n", "\r\n"), encoding=encoding
+    )
     check(data)
-    assert data.notes["table"]["separator"] == separator and data.notes["table"]["encoding"] == encoding
+    assert (
+        data.notes["table"]["separator"] == separator
+        and data.notes["table"]["encoding"] == encoding
+    )
     assert bool(data.notes["warnings"]) == (encoding == "cp1252")  # a guess is told
 
 
 def test_decimal_commas(tmp_path):
     text = long_text(";").replace(".", ",")
     check(load(tmp_path, text))
-    minus = long_text(";", [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")])  # the typographic minus of a report
+    minus = long_text(
+        ";", [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")]
+    )  # the typographic minus of a report
     assert load(tmp_path, minus).y[0].tolist() == [24, 23, 0, 1]
-    with pytest.raises(DataError, match=r"line 2, column 'al': '26,1' has a comma, line 3 has '25.5'"):
+    with pytest.raises(
+        DataError, match=r"line 2, column 'al': '26,1' has a comma, line 3 has '25.5'"
+    ):
         load(tmp_path, text.replace("25,5", "25.5"))
     three = long_text(";", [("1", "OD", "23,456", "-1"), ("1", "OS", "24,100", "-2")])
     with pytest.raises(DataError, match="'23,456' may be a decimal mark or part thousands"):
@@ -71,7 +93,9 @@ def test_decimal_commas(tmp_path):
         load(tmp_path, three.replace("23,456", "1.234,5"), {**LONG, "decimal": ","})
 
 
-@pytest.mark.parametrize("codes", [("R", "L"), ("right", "LEFT"), ("od", "os"), ("右", "左"), ("RE", "le")])
+@pytest.mark.parametrize(
+    "codes", [("R", "L"), ("right", "LEFT"), ("od", "os"), ("右", "左"), ("RE", "le")]
+)
 def test_codes_of_an_eye(tmp_path, codes):
     swap = {"OD": codes[0], "OS": codes[1]}
     check(load(tmp_path, long_text(rows=[(i, swap[e], *rest) for i, e, *rest in ROWS])))
@@ -79,7 +103,9 @@ def test_codes_of_an_eye(tmp_path, codes):
 
 def test_numbers_stand_for_an_eye_only_where_the_layout_says_which(tmp_path):
     numbered = long_text(rows=[(i, {"OD": "1", "OS": "2"}[e], *rest) for i, e, *rest in ROWS])
-    with pytest.raises(DataError, match=r"line 2, column 'eye': '1' is no known code of an eye.*\(4 more"):
+    with pytest.raises(
+        DataError, match=r"line 2, column 'eye': '1' is no known code of an eye.*\(4 more"
+    ):
         load(tmp_path, numbered)
     data = load(tmp_path, numbered, {**LONG, "laterality": {1: "OD", 2: "OS"}})
     check(data)
@@ -88,12 +114,21 @@ def test_numbers_stand_for_an_eye_only_where_the_layout_says_which(tmp_path):
 
 def test_a_wide_table_and_excel_give_the_same(tmp_path):
     header = ["id", "al_rechts", "al_links", "se_rechts", "se_links"]
-    rows = [["007", "26.1", "25.5", "-6", "-5.75"], ["12", "", "23.4", "-7", "1.25"], ["0012", "/", "24.0", "", "0"]]
+    rows = [
+        ["007", "26.1", "25.5", "-6", "-5.75"],
+        ["12", "", "23.4", "-7", "1.25"],
+        ["0012", "/", "24.0", "", "0"],
+    ]
     check(load(tmp_path, "\n".join(map(",".join, [header, *rows])), WIDE))
     book = openpyxl.Workbook()
     for row in [header, *rows]:
-        book.active.append([float(v) if k and v.strip("/") and row is not header else v for k, v in enumerate(row)])
-    book.active["A2"].value, book.active["A2"].number_format = 7, "000"  # Excel shows 007 and stores 7
+        book.active.append(
+            [float(v) if k and v.strip("/") and row is not header else v for k, v in enumerate(row)]
+        )
+    book.active["A2"].value, book.active["A2"].number_format = (
+        7,
+        "000",
+    )  # Excel shows 007 and stores 7
     book.save(tmp_path / "eyes.xlsx")
     check(load_paired_table(tmp_path / "eyes.xlsx", layout=WIDE))
     with pytest.raises(DataError, match="no sheet 'Tabelle1'; it has Sheet"):
@@ -104,18 +139,40 @@ def test_a_wide_table_and_excel_give_the_same(tmp_path):
 
 
 def test_usual_names_need_no_layout(tmp_path):
-    check(load(tmp_path, long_text(header=("patient", "eye", "AL", "HM"), rows=[
-        (i, e, al, "" if se == "" else str(int(float(se) <= -6))) for i, e, al, se in ROWS]), None))  # fmt: skip
+    check(
+        load(
+            tmp_path,
+            long_text(
+                header=("patient", "eye", "AL", "HM"),
+                rows=[
+                    (i, e, al, "" if se == "" else str(int(float(se) <= -6)))
+                    for i, e, al, se in ROWS
+                ],
+            ),
+            None,
+        )
+    )
     data = load(tmp_path, "subject,AL_L,AL_R\n1,22.5,23.5\n", None)
     assert data.y.tolist() == [[22.5, 23.5]] and data.responses == ("AL_OS", "AL_OD")
-    with pytest.raises(DataError, match="subject, x are not understood without a layout.*patient: id"):
+    with pytest.raises(
+        DataError, match="subject, x are not understood without a layout.*patient: id"
+    ):
         load(tmp_path, "subject,x\n1,2\n", None)
 
 
-@pytest.mark.parametrize("rule, value, truth", [
-    ("SE <= -6", -6.0, 1), ("SE < -6", -6.0, 0), ("AL >= 26", 26.0, 1), ("AL≥26", 25.99, 0), ("vf_ms < 22", 21.9, 1),
-    ("sex == F", "f", 1), ("sex != F", "F", 0), ("a b == 2", 2.0, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule, value, truth",
+    [
+        ("SE <= -6", -6.0, 1),
+        ("SE < -6", -6.0, 0),
+        ("AL >= 26", 26.0, 1),
+        ("AL≥26", 25.99, 0),
+        ("vf_ms < 22", 21.9, 1),
+        ("sex == F", "f", 1),
+        ("sex != F", "F", 0),
+        ("a b == 2", 2.0, 1),
+    ],
+)
 def test_rules(rule, value, truth):
     assert Rule.parse(rule).holds(value) == truth
 
@@ -129,19 +186,22 @@ def test_a_label_of_the_patient_is_one_column_on_which_both_rows_agree(tmp_path)
         load(tmp_path, text.replace("1,OS,23,1", "1,OS,23,0"), layout)
 
 
-@pytest.mark.parametrize("old, new, message", [
-    ("26.1", "26.l", r"line 2, column 'al': '26.l' is no number"),
-    ("25.5", "inf", r"line 3, column 'al': 'inf' is no number"),
-    ("26.1", "2.61", r"line 2, column 'al': '2.61' is outside the limits 15 to 40"),
-    ("12,OD", "12,OU", r"line 5, column 'eye': 'OU' is no known code"),
-    ("12,OD", "12,OS", r"line 5, column 'id': OS of patient '12' stands in line 4 already"),
-    ("12,OD", ",OD", r"line 5, column 'id': no patient's id"),
-    ("25.5,", "25.5,,,", r"line 3: 6 cells for 4 columns"),
-    ("25.5", '"25.5', r"line 3: .*quote"),
-    (",al,", ",alx,", r"lacks the columns al; it has id, eye, alx, se"),
-    (",al,", ",se,", r"line 1: column 'se' stands twice"),
-    ("26.1", "26.1\0", r"holds zero bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("26.1", "26.l", r"line 2, column 'al': '26.l' is no number"),
+        ("25.5", "inf", r"line 3, column 'al': 'inf' is no number"),
+        ("26.1", "2.61", r"line 2, column 'al': '2.61' is outside the limits 15 to 40"),
+        ("12,OD", "12,OU", r"line 5, column 'eye': 'OU' is no known code"),
+        ("12,OD", "12,OS", r"line 5, column 'id': OS of patient '12' stands in line 4 already"),
+        ("12,OD", ",OD", r"line 5, column 'id': no patient's id"),
+        ("25.5,", "25.5,,,", r"line 3: 6 cells for 4 columns"),
+        ("25.5", '"25.5', r"line 3: .*quote"),
+        (",al,", ",alx,", r"lacks the columns al; it has id, eye, alx, se"),
+        (",al,", ",se,", r"line 1: column 'se' stands twice"),
+        ("26.1", "26.1\0", r"holds zero bytes"),
+    ],
+)
 def test_what_is_wrong_is_named_by_line_and_column(tmp_path, old, new, message):
     text = long_text()
     assert old in text
@@ -152,7 +212,11 @@ def test_what_is_wrong_is_named_by_line_and_column(tmp_path, old, new, message):
 def test_files_that_are_no_table(tmp_path):
     with pytest.raises(DataError, match="cannot be read: No such file"):
         load_paired_table(tmp_path / "none.csv", layout=LONG)
-    for content, message in ((b"", "0 lines"), (b"id,eye\n", "1 lines"), (b"PK\x03\x04", "no text file")):
+    for content, message in (
+        (b"", "0 lines"),
+        (b"id,eye\n", "1 lines"),
+        (b"PK\x03\x04", "no text file"),
+    ):
         with pytest.raises(DataError, match=message):
             load(tmp_path, content)
     with pytest.raises(DataError, match="line 2: not utf-8 text"):
@@ -161,16 +225,23 @@ def test_files_that_are_no_table(tmp_path):
         load(tmp_path, b"id,eye,al,se\n1,OD,\xe9,0\n\x81,OD,,\n")
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"binray": {}}, "unknown key 'binray', perhaps 'binary'"),
-    ({"continuous": {"AL": "al >= 26"}}, "'al >= 26' is a rule; put it under 'binary'"),
-    ({"binary": {"HM": "se <= high"}}, "'high' is no number"),
-    ({"binary": {"HM": "se =< -6"}}, "'=<' is no comparison"), ({"binary": {"HM": "se = 1"}}, "'=' is no comparison"),
-    ({"patient_level": ["XX"]}, "'XX'"), ({"laterality": {"1": "right"}}, "maps codes to OS or OD"),
-    ({"continuous": ["al"]}, "expected a map"), ({"size": "big"}, "positive whole number"),
-    ({"eye": None}, "one row a patient"),
-    ({"image": "a", "file": "b"}, "not both"), ({"decimal": "'"}, "give '.' or ','"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"binray": {}}, "unknown key 'binray', perhaps 'binary'"),
+        ({"continuous": {"AL": "al >= 26"}}, "'al >= 26' is a rule; put it under 'binary'"),
+        ({"binary": {"HM": "se <= high"}}, "'high' is no number"),
+        ({"binary": {"HM": "se =< -6"}}, "'=<' is no comparison"),
+        ({"binary": {"HM": "se = 1"}}, "'=' is no comparison"),
+        ({"patient_level": ["XX"]}, "'XX'"),
+        ({"laterality": {"1": "right"}}, "maps codes to OS or OD"),
+        ({"continuous": ["al"]}, "expected a map"),
+        ({"size": "big"}, "positive whole number"),
+        ({"eye": None}, "one row a patient"),
+        ({"image": "a", "file": "b"}, "not both"),
+        ({"decimal": "'"}, "give '.' or ','"),
+    ],
+)
 def test_a_wrong_layout_is_named(tmp_path, change, message):
     with pytest.raises(DataError, match=message):
         load(tmp_path, long_text(), {**LONG, **change})
@@ -178,7 +249,9 @@ def test_a_wrong_layout_is_named(tmp_path, change, message):
 
 def test_a_layout_file(tmp_path):
     file = tmp_path / "layout.yml"
-    file.write_text("patient: id\neye: eye\ncontinuous: {AL: al}\nbinary: {HM: se <= -6}\nlaterality: {1: OD}\n")
+    file.write_text(
+        "patient: id\neye: eye\ncontinuous: {AL: al}\nbinary: {HM: se <= -6}\nlaterality: {1: OD}\n"
+    )
     assert read_layout(file).codes["1"] == "OD"
     check(load(tmp_path, long_text(), file))
     file.write_text("patient: [id\n")
@@ -189,19 +262,28 @@ def test_a_layout_file(tmp_path):
 def test_one_visit_of_several(tmp_path):
     text = "id,eye,visit,al,se\n1,OD,1,22,0\n1,OD,2,23,0\n1,OS,1,24,0\n"
     data = load(tmp_path, text, {**LONG, "where": {"visit": 1}})
-    assert data.y[0, :2].tolist() == [24, 22] and data.notes["flow"]["rows left out by 'where'"] == 1
+    assert (
+        data.y[0, :2].tolist() == [24, 22] and data.notes["flow"]["rows left out by 'where'"] == 1
+    )
 
 
 def test_a_table_only_splits_and_hashes_but_shows_nothing(tmp_path):
     layout = {**LONG, "covariates": {"age": "age", "female": "sex == F"}}
-    lines = [f"{i:03d},{eye},{22 + i / 10},{-8 * (i % 2)},{40 + i},{'FM'[i % 2]}"
-             for i in range(20) for eye in ("OD", "OS")]  # fmt: skip
+    lines = [
+        f"{i:03d},{eye},{22 + i / 10},{-8 * (i % 2)},{40 + i},{'FM'[i % 2]}"
+        for i in range(20)
+        for eye in ("OD", "OS")
+    ]
     data = load(tmp_path, "id,eye,al,se,age,sex\n" + "\n".join(lines), layout)
     assert data.images is None and data.covariates.shape == (20, 2, 2)
     assert data.covariates[3].tolist() == [[43, 0]] * 2  # patient 003 is M
     part = data.subset(split_by_patient(data, 5, np.random.default_rng(0))[0].test)
-    assert len(part) == 4 and (part.covariates[:, 0, 0] - 40).tolist() == [float(i) for i in part.ids]
-    older = load(tmp_path, "id,eye,al,se,age,sex\n" + "\n".join(lines).replace(",43,", ",44,"), layout)
+    assert len(part) == 4 and (part.covariates[:, 0, 0] - 40).tolist() == [
+        float(i) for i in part.ids
+    ]
+    older = load(
+        tmp_path, "id,eye,al,se,age,sex\n" + "\n".join(lines).replace(",43,", ",44,"), layout
+    )
     assert older.hash != data.hash
     with pytest.raises(DataError, match="'eyes' is a table without photographs"):
         data.load()
@@ -212,8 +294,13 @@ def test_a_table_only_splits_and_hashes_but_shows_nothing(tmp_path):
 def test_photographs_and_an_eye_without_one(tmp_path):
     for name, level in (("a.png", 10), ("b.png", 200), ("c.png", 90)):
         Image.fromarray(np.full((20, 20, 3), level, dtype=np.uint8)).save(tmp_path / name)
-    text = long_text(rows=[(*row, image) for row, image in zip(ROWS, ("a.png", "b.png", "c.png", "", ""), strict=True)],
-                     header=("id", "eye", "al", "se", "photo"))  # fmt: skip
+    text = long_text(
+        rows=[
+            (*row, image)
+            for row, image in zip(ROWS, ("a.png", "b.png", "c.png", "", ""), strict=True)
+        ],
+        header=("id", "eye", "al", "se", "photo"),
+    )
     data = load(tmp_path, text, {**LONG, "image": "photo", "size": 8}, images=tmp_path)
     assert data.ids == ("007", "12")  # 0012 has no photograph at all
     expected = EXPECTED[:2].clone()
@@ -222,21 +309,41 @@ def test_photographs_and_an_eye_without_one(tmp_path):
     assert (data.load()[:, :, 0, 0, 0] * 255).round().tolist() == [[200, 10], [90, 0]]
     flow = data.notes["flow"]
     assert flow["photographs"] == 3 and flow["patients without any photograph, left out"] == 1
-    assert flow["responses set to not observed, their eye has no photograph"] == 1 and flow["patients kept"] == 2
+    assert (
+        flow["responses set to not observed, their eye has no photograph"] == 1
+        and flow["patients kept"] == 2
+    )
     with pytest.raises(DataError, match=r"line 2: image .*gone.png does not exist"):
-        load(tmp_path, text.replace("a.png", "gone.png"), {**LONG, "image": "photo"}, images=tmp_path)
+        load(
+            tmp_path, text.replace("a.png", "gone.png"), {**LONG, "image": "photo"}, images=tmp_path
+        )
 
 
 def test_files_called_by_a_pattern(tmp_path):
     Image.fromarray(np.full((9, 9, 3), 50, dtype=np.uint8)).save(tmp_path / "007_left.png")
-    layout = {**LONG, "file": "{patient}_{eye}.png", "eyes": {"OS": "left", "OD": "right"}, "size": 8}
+    layout = {
+        **LONG,
+        "file": "{patient}_{eye}.png",
+        "eyes": {"OS": "left", "OD": "right"},
+        "size": 8,
+    }
     data = load(tmp_path, long_text(), layout, images=tmp_path)
-    assert data.ids == ("007",) and data.images.paths[0][0].name == "007_left.png" and data.images.paths[0][1] is None
+    assert (
+        data.ids == ("007",)
+        and data.images.paths[0][0].name == "007_left.png"
+        and data.images.paths[0][1] is None
+    )
 
 
 def test_grape_by_a_layout_equals_its_own_loader(grape_folder):
-    layout = {"patient": "subject", "eyes": {"OS": "os", "OD": "od"}, "image": "image_{eye}", "size": 32,
-              "continuous": {"RNFL": "rnfl_mean_{eye}"}, "binary": {"reduced_field": "vf_ms_{eye} < 22"}}  # fmt: skip
+    layout = {
+        "patient": "subject",
+        "eyes": {"OS": "os", "OD": "od"},
+        "image": "image_{eye}",
+        "size": 32,
+        "continuous": {"RNFL": "rnfl_mean_{eye}"},
+        "binary": {"reduced_field": "vf_ms_{eye} < 22"},
+    }
     own = load_grape(grape_folder, size=32, missing="keep")
     data = load_paired_table(grape_folder / "pairs.csv", grape_folder / "images_roi", layout)
     assert data.ids == own.ids and data.images == own.images

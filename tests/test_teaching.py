@@ -7,9 +7,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cevit_lib import pages, teaching
 from cevit_lib.errors import NotebookError
 from cevit_lib.runner.convert import has_sentinel, read_notebook
+from tools import pages, teaching
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = pages.chapters(ROOT)
@@ -27,38 +27,72 @@ def tick(text):
     return text.replace("'''", "```")
 
 
-PAGE = nbformat.v4.new_notebook(cells=[
-    markdown(tick("(x)=\n# A title\n\n**What is asked?**\n\n'''{admonition} Goals\nNot on a slide.\n'''")),
-    code("scale: str = 'stored'", tags=["parameters"]),
-    markdown(tick("## Matter\n\nFirst {term}`copula`, see {eq}`eq-a`. Second. Third sentence stays away.\n\n"
-                  "'''{math}\n:label: eq-a\na = \\given b\n'''")),
-    code("draw()", [nbformat.v4.new_output("display_data", data={"image/png": "aGk="})],
-         mystnb={"figure": {"caption": "A curve $x^2$."}, "image": {"alt": "The curve rises"}}),
-    markdown(tick("## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
-                  "'''{exercise-end}\n'''\n\n"
-                  "'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer is 42.")),
-    code("secret = 42"),
-    markdown(tick("'''{solution-end}\n'''\n\n"
-                  "'''{exercise-start}\n:label: ex-b\n'''\n**Two** (hard). In words.\n"
-                  "'''{exercise-end}\n'''\n\n"
-                  "'''{solution-start} ex-b\n:class: dropdown\n'''\nBecause 43.\n"
-                  "'''{solution-end}\n'''\n\n## Where to go\n\nHome.")),
-    code("finished()"),
-])  # fmt: skip
+PAGE = nbformat.v4.new_notebook(
+    cells=[
+        markdown(
+            tick(
+                "(x)=\n# A title\n\n**What is asked?**\n\n'''{admonition} Goals\nNot on a slide.\n'''"
+            )
+        ),
+        code("scale: str = 'stored'", tags=["parameters"]),
+        markdown(
+            tick(
+                "## Matter\n\nFirst {term}`copula`, see {eq}`eq-a`. Second. Third sentence stays away.\n\n"
+                "'''{math}\n:label: eq-a\na = \\given b\n'''"
+            )
+        ),
+        code(
+            "draw()",
+            [nbformat.v4.new_output("display_data", data={"image/png": "aGk="})],
+            mystnb={"figure": {"caption": "A curve $x^2$."}, "image": {"alt": "The curve rises"}},
+        ),
+        markdown(
+            tick(
+                "## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
+                "'''{exercise-end}\n'''\n\n"
+                "'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer is 42."
+            )
+        ),
+        code("secret = 42"),
+        markdown(
+            tick(
+                "'''{solution-end}\n'''\n\n"
+                "'''{exercise-start}\n:label: ex-b\n'''\n**Two** (hard). In words.\n"
+                "'''{exercise-end}\n'''\n\n"
+                "'''{solution-start} ex-b\n:class: dropdown\n'''\nBecause 43.\n"
+                "'''{solution-end}\n'''\n\n## Where to go\n\nHome."
+            )
+        ),
+        code("finished()"),
+    ]
+)
 
 
 def test_solutions_leave_empty_cells_and_nothing_else_is_lost():
     made = teaching.without_solutions(PAGE)
     text = "\n".join(cell.source for cell in made.cells)
-    assert "42" not in text and "43" not in text and "{solution" not in text and "{exercise" not in text
+    assert (
+        "42" not in text
+        and "43" not in text
+        and "{solution" not in text
+        and "{exercise" not in text
+    )
     assert text.count(teaching.ANSWER) == 2
     assert "**One** (easy)" in text and "**Two** (hard)" in text and "## Where to go" in text
     assert [cell.source for cell in made.cells if cell.cell_type == "code"] == [
-        "scale: str = 'stored'", "draw()", teaching.ANSWER, teaching.ANSWER, "finished()"]  # fmt: skip
+        "scale: str = 'stored'",
+        "draw()",
+        teaching.ANSWER,
+        teaching.ANSWER,
+        "finished()",
+    ]
 
 
 def test_a_solution_without_an_end_is_refused():
-    cells = [markdown(tick("'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer")), code("42")]
+    cells = [
+        markdown(tick("'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer")),
+        code("42"),
+    ]
     with pytest.raises(NotebookError, match="does not end"):
         teaching.without_solutions(nbformat.v4.new_notebook(cells=cells))
 
@@ -75,13 +109,24 @@ def test_a_chapter_runs_without_its_solutions(chapter):
     made = teaching.without_solutions(page)
     assert has_sentinel(made)
     left = [cell.source for cell in made.cells if cell.cell_type == "code"]
-    gone = [cell.source for cell in page.cells if cell.cell_type == "code" and cell.source not in left]
-    tasks = sum(cell.source.count("{exercise-start}") for cell in page.cells if cell.cell_type == "markdown")
+    gone = [
+        cell.source for cell in page.cells if cell.cell_type == "code" and cell.source not in left
+    ]
+    tasks = sum(
+        cell.source.count("{exercise-start}") for cell in page.cells if cell.cell_type == "markdown"
+    )
     assert left.count(teaching.ANSWER) == tasks >= 3
-    imported = {a.asname or a.name.split(".")[0] for source in left for node in ast.walk(ast.parse(source))
-                if isinstance(node, ast.Import | ast.ImportFrom) for a in node.names}  # fmt: skip
+    imported = {
+        a.asname or a.name.split(".")[0]
+        for source in left
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for a in node.names
+    }
     nodes = [node for source in left for node in ast.walk(ast.parse(source))]
-    bound = {getattr(node, key, None) for node in nodes for key in ("name", "arg")}  # functions, arguments, "as error"
+    bound = {
+        getattr(node, key, None) for node in nodes for key in ("name", "arg")
+    }  # functions, arguments, "as error"
     makes = set().union(*(names(source, ast.Store) for source in left)) | imported | bound
     only_in_solutions = set().union(*(names(source, ast.Store) for source in gone)) - makes
     used = set().union(*(names(source, ast.Load) for source in left))
@@ -103,7 +148,9 @@ def test_a_slide_names_what_the_page_links_to():
     )
     assert said == "See *Stronger covariance*, *Predict a gain*, its rule, *loss*."
     for chapter in CHAPTERS:
-        cells = [cell.source for cell in read_notebook(chapter).cells if cell.cell_type == "markdown"]
+        cells = [
+            cell.source for cell in read_notebook(chapter).cells if cell.cell_type == "markdown"
+        ]
         unknown = set(re.findall(r"\{ref\}`([\w-]+)`", "".join(cells))) - set(teaching._titles())
         assert not unknown, f"{chapter.stem}: no title for {unknown}"
 
@@ -122,7 +169,9 @@ def test_an_equation_of_a_subsection_stays_there():
 def test_slides_load_nothing_from_elsewhere():
     html = teaching.slide_deck(PAGE, {})
     loaded = re.findall(r'(?:src|href)="([^"]+)"', html)
-    assert loaded and all(address.startswith(("reveal/", "mathjax/", "data:")) for address in loaded)
+    assert loaded and all(
+        address.startswith(("reveal/", "mathjax/", "data:")) for address in loaded
+    )
     for address in loaded:
         if not address.startswith("data:"):
             assert (ROOT / "assets" / address).is_file(), address

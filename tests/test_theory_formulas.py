@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.integrate import dblquad
 
-from cevit_lib import theory
 from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.normal import log_multivariate_normal_cdf
+from studies import theory
 
 RHO = 0.569
 
@@ -54,13 +54,19 @@ def test_corollary_equals_brute_force_in_every_cell(p1):
     thresholds, mean, covariance = configuration(p1)
     cells = list(product((0, 1), repeat=p1))
     for labels in cells if p1 < 4 else cells[::3]:
-        wanted = brute_force_box(*cell_box(labels, thresholds), mean, covariance, nodes=48 if p1 < 4 else 28)
+        wanted = brute_force_box(
+            *cell_box(labels, thresholds), mean, covariance, nodes=48 if p1 < 4 else 28
+        )
         for formula in (theory.cell_probability, theory.inclusion_exclusion_probability):
-            assert formula(labels, thresholds, mean, covariance) == pytest.approx(wanted, abs=3e-8), labels
+            assert formula(labels, thresholds, mean, covariance) == pytest.approx(
+                wanted, abs=3e-8
+            ), labels
 
 
 @pytest.mark.parametrize("p1", [2, 3, 4])
-@pytest.mark.parametrize("formula", [theory.printed_limits_probability, theory.printed_expansion_probability])
+@pytest.mark.parametrize(
+    "formula", [theory.printed_limits_probability, theory.printed_expansion_probability]
+)
 def test_printed_corollary_is_no_probability(p1, formula):
     """Both printed sums fall below zero in some cells; they are right only in the cell without a positive label."""
     lowest, gaps = [], []
@@ -68,7 +74,9 @@ def test_printed_corollary_is_no_probability(p1, formula):
         thresholds, mean, covariance = configuration(p1, seed)
         cells = list(product((0, 1), repeat=p1))[:: 1 if p1 < 4 else 5]
         printed = np.array([formula(labels, thresholds, mean, covariance) for labels in cells])
-        right = np.array([theory.cell_probability(labels, thresholds, mean, covariance) for labels in cells])
+        right = np.array(
+            [theory.cell_probability(labels, thresholds, mean, covariance) for labels in cells]
+        )
         assert printed[0] == pytest.approx(right[0], abs=1e-8)
         lowest.append(printed.min())
         gaps.append(np.abs(printed - right)[1:].max())
@@ -84,7 +92,9 @@ def test_two_transcriptions_of_the_printed_corollary_agree():
     mean, covariance = residual @ regression, theory.conditional_covariance(gamma)
     parameters = CopulaParameters(gamma, [1.0, 1.0])
     outputs = theory.tensor(theory.outputs_from_scores(scores))
-    cells = class_probabilities(outputs, parameters, theory.tensor(y), formula="printed-corollary")[0]
+    cells = class_probabilities(outputs, parameters, theory.tensor(y), formula="printed-corollary")[
+        0
+    ]
     for labels in product((0, 1), repeat=2):
         here = theory.printed_limits_probability(labels, -scores[0, 2:], mean, covariance)
         assert float(cells[labels]) == pytest.approx(here, abs=1e-10)
@@ -98,16 +108,24 @@ def test_last_lines_of_all_four_cases_of_the_proof_fail():
         wanted = brute_force_box(*cell_box(labels, thresholds), mean, covariance, 64)
         printed = theory.printed_case(*labels, thresholds, logits, mean, covariance)
         assert abs(printed - wanted) > 0.005, labels
-        assert theory.cell_probability(labels, thresholds, mean, covariance) == pytest.approx(wanted, abs=1e-10)
+        assert theory.cell_probability(labels, thresholds, mean, covariance) == pytest.approx(
+            wanted, abs=1e-10
+        )
 
 
-@pytest.mark.parametrize("c1,c2,rho", [(0.5, -0.3, RHO), (-1.0, 1.5, 0.9), (1.0, 1.0, 0.2), (0.3, 0.8, -0.6)])
+@pytest.mark.parametrize(
+    "c1,c2,rho", [(0.5, -0.3, RHO), (-1.0, 1.5, 0.9), (1.0, 1.0, 0.2), (0.3, 0.8, -0.6)]
+)
 def test_tallis_moments_equal_brute_force(c1, c2, rho):
     def moment(f):
         s = 1 - rho**2
 
         def g(b, a):
-            return f(a, b) * np.exp(-(a * a - 2 * rho * a * b + b * b) / (2 * s)) / (2 * np.pi * np.sqrt(s))
+            return (
+                f(a, b)
+                * np.exp(-(a * a - 2 * rho * a * b + b * b) / (2 * s))
+                / (2 * np.pi * np.sqrt(s))
+            )
 
         return dblquad(g, c1, 9, c2, 9, epsabs=1e-11, epsrel=1e-10)[0]
 
@@ -118,7 +136,9 @@ def test_tallis_moments_equal_brute_force(c1, c2, rho):
     assert theory.quadrant_covariance(c1, c2, rho) == pytest.approx(covariance, abs=1e-7)
     assert np.allclose(theory.quadrant_variances(c1, c2, rho), [v1, v2], atol=1e-7)
     assert np.allclose(theory.quadrant_means(c1, c2, rho), [m1, m2], atol=1e-7)
-    assert abs(theory.printed_quadrant_covariance(c1, c2, rho) - covariance) > 0.02  # the printed form fails
+    assert (
+        abs(theory.printed_quadrant_covariance(c1, c2, rho) - covariance) > 0.02
+    )  # the printed form fails
 
 
 def test_truncation_always_weakens_a_positive_correlation():
@@ -132,7 +152,9 @@ def test_truncation_always_weakens_a_positive_correlation():
     assert (theory.quadrant_derivatives(c1, c2, rho).l12[kept] > 0).all()
     q = rng.normal(size=(500, 2))
     for cell in theory.cell_moments(q[:, 0], q[:, 1], RHO).values():
-        assert ((cell["correlation"] > 0) & (cell["correlation"] < RHO))[cell["probability"] > 1e-5].all()
+        assert ((cell["correlation"] > 0) & (cell["correlation"] < RHO))[
+            cell["probability"] > 1e-5
+        ].all()
 
 
 def test_within_and_between_cells_add_up_to_rho():
@@ -149,9 +171,14 @@ def test_gaussian_concordance_equals_monte_carlo_and_increases():
     q = rng.multivariate_normal(mean, covariance, n)
     u = rng.multivariate_normal([0, 0], [[1, RHO], [RHO, 1]], n)
     share = (((q + u) > 0).sum(1) != 1).mean()
-    assert theory.expected_concordance(mean, covariance, RHO) == pytest.approx(share, abs=4 * 0.5 / np.sqrt(n))
+    assert theory.expected_concordance(mean, covariance, RHO) == pytest.approx(
+        share, abs=4 * 0.5 / np.sqrt(n)
+    )
     for rho in (-0.5, 0.0, RHO):
-        values = [theory.expected_concordance([0.4, -0.7], [[1, g], [g, 1]], rho) for g in np.linspace(-0.9, 0.9, 13)]
+        values = [
+            theory.expected_concordance([0.4, -0.7], [[1, g], [g, 1]], rho)
+            for g in np.linspace(-0.9, 0.9, 13)
+        ]
         assert (np.diff(values) > 0).all()
 
 
@@ -172,14 +199,17 @@ def test_concordance_may_fall_while_the_covariance_rises():
 def test_printed_concordance_exceeds_one():
     assert theory.printed_concordance_probability(1.5, 1.5, RHO) > 1.3
     assert theory.concordance_probability(1.5, 1.5, RHO) == pytest.approx(
-        float(theory.bivariate_cdf(1.5, 1.5, RHO) + theory.bivariate_cdf(-1.5, -1.5, RHO)), abs=1e-14
+        float(theory.bivariate_cdf(1.5, 1.5, RHO) + theory.bivariate_cdf(-1.5, -1.5, RHO)),
+        abs=1e-14,
     )
     assert abs(theory.bivariate_cdf(1, 1, 0.5) - theory.bivariate_cdf(-1, -1, 0.5)) > 0.6
 
 
 def test_printed_objective_has_no_maximum_and_the_right_one_does():
     scatter = theory.TOY_CORRELATION
-    printed = [theory.printed_expected_log_likelihood(k * scatter, scatter) for k in (1, 10, 100, 1000)]
+    printed = [
+        theory.printed_expected_log_likelihood(k * scatter, scatter) for k in (1, 10, 100, 1000)
+    ]
     right = [theory.expected_log_likelihood(k * scatter, scatter) for k in (0.5, 1, 10, 100, 1000)]
     assert (np.diff(printed) > 5).all()
     assert np.argmax(right) == 1
@@ -199,7 +229,9 @@ def test_truncated_variance_has_no_positive_lower_bound():
 
     for q in (2.0, 0.0, -1.0, -5.0, -15.0):
         assert theory.truncated_variance(q) == pytest.approx(truncnorm(-q, np.inf).var(), rel=1e-5)
-    assert theory.truncated_variance(-19.999) == pytest.approx(float(theory.truncated_variance(-20.001)), rel=1e-3)
+    assert theory.truncated_variance(-19.999) == pytest.approx(
+        float(theory.truncated_variance(-20.001)), rel=1e-3
+    )
     assert theory.truncated_variance(-200.0) < 3e-5
 
 
@@ -212,5 +244,9 @@ def test_reference_cdf_agrees_with_the_library_in_three_and_four_dimensions(p1):
     """Two independent ways: conditioning with quadrature here, Plackett's integrals in ``cevit_lib.normal``."""
     for seed in range(4):
         upper, mean, covariance = configuration(p1, seed)
-        library = log_multivariate_normal_cdf(*[theory.tensor(a) for a in (upper, mean, covariance)]).exp()
-        assert theory.normal_cdf(upper, mean, covariance, nodes=64) == pytest.approx(float(library), abs=1e-7)
+        library = log_multivariate_normal_cdf(
+            *[theory.tensor(a) for a in (upper, mean, covariance)]
+        ).exp()
+        assert theory.normal_cdf(upper, mean, covariance, nodes=64) == pytest.approx(
+            float(library), abs=1e-7
+        )

@@ -4,22 +4,32 @@ import numpy as np
 import pytest
 import torch
 
-from cevit_lib import theory
 from cevit_lib.errors import ShapeError
+from studies import theory
 
 RHO = 0.569
 
 
 def test_scores_and_outputs_are_inverse_to_each_other():
     scores = np.array([[1.0, -2.0, 0.3, -0.7], [0.0, 5.0, 6.5, -6.5], [0.0, 0.0, 0.0, -25.0]])
-    assert np.allclose(theory.scores_from_outputs(theory.outputs_from_scores(scores)), scores, rtol=1e-9, atol=1e-12)
+    assert np.allclose(
+        theory.scores_from_outputs(theory.outputs_from_scores(scores)),
+        scores,
+        rtol=1e-9,
+        atol=1e-12,
+    )
 
 
 def test_stronger_covariance_is_the_definition():
     rng = np.random.default_rng(0)
-    truth = theory.outputs_from_scores(rng.multivariate_normal(np.zeros(4), theory.TOY_CORRELATION, 400))
+    truth = theory.outputs_from_scores(
+        rng.multivariate_normal(np.zeros(4), theory.TOY_CORRELATION, 400)
+    )
     scores = theory.scores_from_outputs(truth)
-    scores[:, 2:] *= [-1.5, 1.5]  # the absolute value counts: a larger covariance of the other sign is stronger
+    scores[:, 2:] *= [
+        -1.5,
+        1.5,
+    ]  # the absolute value counts: a larger covariance of the other sign is stronger
     found = theory.stronger_covariance(theory.outputs_from_scores(scores), torch.as_tensor(truth))
     occurs, ratio = found.pair(3, 4)
     assert occurs and ratio == pytest.approx(2.25, rel=1e-6)
@@ -74,7 +84,9 @@ def test_total_label_covariance_equals_monte_carlo(mean):
     y = (q + u > 0).astype(float)
     parts = theory.total_label_covariance(mean, 1.0, gamma, RHO)
     assert parts["total"] == pytest.approx(np.cov(y.T)[0, 1], abs=4 * 0.25 / np.sqrt(n))
-    assert parts["within"] == pytest.approx(theory.label_covariance(q[:, 0], q[:, 1], RHO).mean(), abs=2e-3)
+    assert parts["within"] == pytest.approx(
+        theory.label_covariance(q[:, 0], q[:, 1], RHO).mean(), abs=2e-3
+    )
     same = theory.implied_latent_correlation(gamma + 0.2, gamma, RHO)
     assert theory.total_label_covariance(mean, 1.0, gamma + 0.2, same)["total"] == pytest.approx(
         parts["total"], abs=1e-12
@@ -82,7 +94,10 @@ def test_total_label_covariance_equals_monte_carlo(mean):
 
 
 def test_remark_4_fails_for_scores_of_opposite_sign():
-    within = [theory.total_label_covariance((1.5, -1.5), 1.0, g, RHO)["within"] for g in (-0.5, 0.0, 0.5, 0.9)]
+    within = [
+        theory.total_label_covariance((1.5, -1.5), 1.0, g, RHO)["within"]
+        for g in (-0.5, 0.0, 0.5, 0.9)
+    ]
     assert (np.diff(within) < 0).all()
 
 
@@ -123,7 +138,9 @@ def test_gls_ratio_follows_its_limit_and_is_one_for_identical_regressors():
 def test_free_binary_pair_is_unbiased_only_for_the_true_and_for_no_correlation():
     truth = theory.margins([1.0, -0.5])
     for rho in (0.0, RHO):
-        assert np.allclose(theory.margins(theory.binary_pair_minimum([1.0, -0.5], RHO, rho)), truth, atol=1e-6)
+        assert np.allclose(
+            theory.margins(theory.binary_pair_minimum([1.0, -0.5], RHO, rho)), truth, atol=1e-6
+        )
     biased = theory.margins(theory.binary_pair_minimum([1.0, -0.5], RHO, 0.95))
     assert biased[0] < truth[0] - 0.03 and biased[1] > truth[1] + 0.03
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from cevit_lib.records import load_records
-from cevit_lib.verdicts import (
+from studies.verdicts import (
     CLAIMS,
     FALSE,
     IN_PART,
@@ -22,7 +22,13 @@ from cevit_lib.verdicts import (
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 STUDIES = sorted(
-    {"formula-checks", "score-distortions", "posterior-samplers", "fmcem-singularity", "overfitting-network"}
+    {
+        "formula-checks",
+        "score-distortions",
+        "posterior-samplers",
+        "fmcem-singularity",
+        "overfitting-network",
+    }
 )
 
 
@@ -117,8 +123,18 @@ def restless_posterior(record):
         ("theorem-2-1", FALSE, positive_bracket, REPRODUCED),
         ("prediction", FALSE, part("prediction", uniform__printed_has_negative=0.0), REPRODUCED),
         ("tallis", FALSE, part("truncation", share_corr_above_rho=1.0), REPRODUCED),
-        ("monotonicity", FALSE, part("concordance", counter_example__its_smaller_concordance=0.7), REPRODUCED),
-        ("dominance", FALSE, part("concordance", counter_example__its_smaller_concordance=0.55), REPRODUCED),
+        (
+            "monotonicity",
+            FALSE,
+            part("concordance", counter_example__its_smaller_concordance=0.7),
+            REPRODUCED,
+        ),
+        (
+            "dominance",
+            FALSE,
+            part("concordance", counter_example__its_smaller_concordance=0.55),
+            REPRODUCED,
+        ),
         ("remark-4", FALSE, part("total-covariance", increases={"centred": True}), REPRODUCED),
         ("proposition-1", FALSE, higher_r34, REPRODUCED),
         ("proposition-1-limit", FALSE, higher_r34, REPRODUCED),
@@ -133,13 +149,22 @@ def test_a_rule_turns_when_its_numbers_turn(key, stored, change, then):
     assert judge(BY_KEY[key], Altered(change)).word == then
 
 
-@pytest.mark.parametrize("thresholds,bias,word", [
-    ("logit", 0.08, REPRODUCED), ("double sigmoid", 0.08, IN_PART), ("logit", 0.3, IN_PART),
-    ("logit", -0.3, NOT_REPRODUCED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "thresholds,bias,word",
+    [
+        ("logit", 0.08, REPRODUCED),
+        ("double sigmoid", 0.08, IN_PART),
+        ("logit", 0.3, IN_PART),
+        ("logit", -0.3, NOT_REPRODUCED),
+    ],
+)
 def test_the_toy_example_needs_the_right_thresholds(thresholds, bias, word):
     metrics = {"fmcem": {"bias": dict.fromkeys(("rho13", "rho14", "rho23", "rho24"), bias)}}
-    record = {"study": "toy-example", "configuration": {"thresholds": thresholds}, "metrics": metrics}
+    record = {
+        "study": "toy-example",
+        "configuration": {"thresholds": thresholds},
+        "metrics": metrics,
+    }
     evidence = Altered(toy=[record])
     evidence._cache["toy-readings"] = [record]
     assert judge(BY_KEY["toy-mixed"], evidence).word == word

@@ -14,7 +14,13 @@ import torch
 from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
 from cevit_lib.datasets import PairedEyes, SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, NotConvergedWarning, ParameterError, TrainingError
+from cevit_lib.errors import (
+    DataError,
+    FrozenRandomWeightsWarning,
+    NotConvergedWarning,
+    ParameterError,
+    TrainingError,
+)
 from cevit_lib.training import (
     PAPER_COPULA,
     PAPER_WARM_UP,
@@ -38,7 +44,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWa
 
 
 def build(seed: int = 0, **changes) -> BiChannelViT:
-    arguments = dict(backbone=NAME, pretrained=False, lora_rank=0, normalise=False, rng=np.random.default_rng(seed))
+    arguments = dict(
+        backbone=NAME,
+        pretrained=False,
+        lora_rank=0,
+        normalise=False,
+        rng=np.random.default_rng(seed),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
         return BiChannelViT(**(arguments | SMALL | changes))
@@ -73,18 +85,30 @@ def test_step_schedule_is_torchs():
         assert mine == pytest.approx(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    assert (PAPER_COPULA.epochs, PAPER_COPULA.learning_rate, PAPER_COPULA.step_epochs) == (60, 1e-4, 2)
+    assert (PAPER_COPULA.epochs, PAPER_COPULA.learning_rate, PAPER_COPULA.step_epochs) == (
+        60,
+        1e-4,
+        2,
+    )
 
 
 def test_cosine_schedule_rises_then_falls_to_zero():
     recipe = Recipe(epochs=10, rise=0.1)
     factors = [recipe.factor(step, 10) for step in range(100)]
-    assert factors[:10] == sorted(factors[:10]) and factors[10:] == sorted(factors[10:], reverse=True)
+    assert factors[:10] == sorted(factors[:10]) and factors[10:] == sorted(
+        factors[10:], reverse=True
+    )
     assert max(factors) == factors[10] == 1.0 and factors[-1] < 1e-3
 
 
 def test_recipes_out_of_range_are_refused():
-    for wrong in (dict(epochs=0), dict(learning_rate=0), dict(rise=1.0), dict(optimizer="sgd"), dict(clip=-1.0)):
+    for wrong in (
+        dict(epochs=0),
+        dict(learning_rate=0),
+        dict(rise=1.0),
+        dict(optimizer="sgd"),
+        dict(clip=-1.0),
+    ):
         with pytest.raises(ParameterError):
             Recipe(**wrong)
 
@@ -92,11 +116,15 @@ def test_recipes_out_of_range_are_refused():
 def test_biases_and_single_numbers_are_never_decayed():
     groups = Recipe(weight_decay=0.3).build_optimizer(build().parameters()).param_groups
     assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
-    assert all(p.dim() >= 2 for p in groups[0]["params"]) and all(p.dim() < 2 for p in groups[1]["params"])
+    assert all(p.dim() >= 2 for p in groups[0]["params"]) and all(
+        p.dim() < 2 for p in groups[1]["params"]
+    )
 
 
 def test_standardisation_uses_what_is_observed_and_is_undone():
-    y = torch.tensor([[1.0, 10, 0, 1], [3.0, float("nan"), 1, 1], [5.0, 30, 0, 0]], dtype=torch.float64)
+    y = torch.tensor(
+        [[1.0, 10, 0, 1], [3.0, float("nan"), 1, 1], [5.0, 30, 0, 0]], dtype=torch.float64
+    )
     scale = Standardisation.of(y, 2)
     torch.testing.assert_close(scale.mean, torch.tensor([3.0, 20.0], dtype=torch.float64))
     torch.testing.assert_close(scale.sd, torch.tensor([2.0, math.sqrt(200)], dtype=torch.float64))
@@ -112,10 +140,16 @@ def test_copula_loss_in_standard_units_differs_by_a_constant_only():
     data = draw(50)
     scale = Standardisation.of(data.y, 2)
     outputs = torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    parameters = CopulaParameters(data.truth.correlation, torch.tensor([1.3, 0.8], dtype=torch.float64))
+    parameters = CopulaParameters(
+        data.truth.correlation, torch.tensor([1.3, 0.8], dtype=torch.float64)
+    )
     raw = CopulaLoss(parameters, reduction="none")(scale.undo(outputs), data.y)
-    inside = CopulaLoss(scale.parameters_inside(parameters), reduction="none")(outputs, scale.apply(data.y))
-    torch.testing.assert_close(raw - inside, torch.full((50,), float(scale.sd.log().sum()), dtype=torch.float64))
+    inside = CopulaLoss(scale.parameters_inside(parameters), reduction="none")(
+        outputs, scale.apply(data.y)
+    )
+    torch.testing.assert_close(
+        raw - inside, torch.full((50,), float(scale.sd.log().sum()), dtype=torch.float64)
+    )
 
 
 def test_streams_are_independent_and_do_not_depend_on_each_other():
@@ -143,7 +177,13 @@ def test_one_step_is_the_gradient_step_of_the_mean_loss():
 
 def test_training_improves_on_the_mean_and_nears_the_truth():
     data, test = draw(500), draw(300, seed=9)
-    fit = fit_warm_up(build(embed_dim=32), data, Recipe(12, 4e-3, 32), rng=np.random.default_rng(0), validation=test)
+    fit = fit_warm_up(
+        build(embed_dim=32),
+        data,
+        Recipe(12, 4e-3, 32),
+        rng=np.random.default_rng(0),
+        validation=test,
+    )
     error = (predict_outputs(fit, test) - test.y)[:, :2].square().mean(0)
     spread, noise = test.y[:, :2].var(0), 1.0
     assert (error < 0.5 * spread).all() and (error > 0.8 * noise).all()
@@ -154,7 +194,8 @@ def test_training_improves_on_the_mean_and_nears_the_truth():
 def test_reruns_are_equal_bit_for_bit_and_other_seeds_are_not():
     data = draw()
     runs = [
-        fit_warm_up(build(proj_drop_rate=0.1), data, QUICK, rng=np.random.default_rng(seed)) for seed in (4, 4, 5)
+        fit_warm_up(build(proj_drop_rate=0.1), data, QUICK, rng=np.random.default_rng(seed))
+        for seed in (4, 4, 5)
     ]
     first, again, other = (predict_outputs(fit, data) for fit in runs)
     assert torch.equal(first, again) and not torch.equal(first, other)
@@ -181,13 +222,17 @@ def test_a_patient_with_broken_pixels_is_named():
     data = draw(40)
     images = data.images.clone()
     images[17, 1, 0, 4, 4] = float("nan")
-    with pytest.raises(TrainingError, match=r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'"):
+    with pytest.raises(
+        TrainingError, match=r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'"
+    ):
         fit_warm_up(build(), data.with_images(images), QUICK, rng=np.random.default_rng(0))
 
 
 def test_divergence_names_epoch_batch_and_learning_rate():
     recipe = Recipe(5, 1e30, 20, "adam", 0.0, "constant", clip=None)
-    with pytest.raises(TrainingError, match=r"epoch \d, batch \d of 8.*learning rate 1e\+30 is too large"):
+    with pytest.raises(
+        TrainingError, match=r"epoch \d, batch \d of 8.*learning rate 1e\+30 is too large"
+    ):
         fit_warm_up(build(), draw(), recipe, rng=np.random.default_rng(0))
 
 
@@ -205,7 +250,11 @@ def feasible():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         return fit_feasible_cevit(
-            build(), draw(300), warm_up=Recipe(5, 3e-3, 40), copula=Recipe(2, 3e-4, 40), rng=np.random.default_rng(0)
+            build(),
+            draw(300),
+            warm_up=Recipe(5, 3e-3, 40),
+            copula=Recipe(2, 3e-4, 40),
+            rng=np.random.default_rng(0),
         )
 
 
@@ -214,7 +263,9 @@ def test_stages_follow_each_other_and_the_warm_up_stays(feasible):
     assert len(feasible.warm_up.trace) == 5
     assert set(feasible.seen.ids).isdisjoint(feasible.held_out.ids) and len(feasible.held_out) == 30
     data = draw(20, seed=3)
-    assert not torch.equal(predict_outputs(feasible.warm_up, data), predict_outputs(feasible.copula, data))
+    assert not torch.equal(
+        predict_outputs(feasible.warm_up, data), predict_outputs(feasible.copula, data)
+    )
 
 
 def test_the_estimate_comes_from_the_held_out_patients(feasible):
@@ -250,9 +301,17 @@ def test_copula_training_lowers_the_copula_loss(feasible):
 @pytest.mark.parametrize("where", ["train", "cross-fitted"])
 def test_other_places_to_estimate_on(where):
     fit = fit_feasible_cevit(
-        build(), draw(120), estimate_on=where, warm_up=QUICK, copula=QUICK, rng=np.random.default_rng(0), folds=2
+        build(),
+        draw(120),
+        estimate_on=where,
+        warm_up=QUICK,
+        copula=QUICK,
+        rng=np.random.default_rng(0),
+        folds=2,
     )
-    assert fit.held_out is None and len(fit.seen) == 120 and fit.copula.notes["estimate_on"] == where
+    assert (
+        fit.held_out is None and len(fit.seen) == 120 and fit.copula.notes["estimate_on"] == where
+    )
 
 
 def test_preset_paper_is_fmcem_on_training_residuals_in_raw_units(monkeypatch):
@@ -273,13 +332,22 @@ def test_a_near_singular_estimate_is_shrunk_and_said(monkeypatch):
 
         def fit(self, outputs, y):
             matrix = np.full((4, 4), 0.9999) + 1e-4 * np.eye(4)
-            self.parameters_ = CopulaParameters(torch.from_numpy(matrix), torch.ones(2, dtype=torch.float64))
+            self.parameters_ = CopulaParameters(
+                torch.from_numpy(matrix), torch.ones(2, dtype=torch.float64)
+            )
             return self
 
     fit = fit_feasible_cevit(
-        build(), draw(60), estimator=Extreme(), warm_up=QUICK, copula=QUICK, rng=np.random.default_rng(0)
+        build(),
+        draw(60),
+        estimator=Extreme(),
+        warm_up=QUICK,
+        copula=QUICK,
+        rng=np.random.default_rng(0),
     )
-    assert fit.copula.notes["shrunk"] > 0 and fit.parameters.smallest_eigenvalue() == pytest.approx(0.05)
+    assert fit.copula.notes["shrunk"] > 0 and fit.parameters.smallest_eigenvalue() == pytest.approx(
+        0.05
+    )
 
 
 def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
@@ -299,9 +367,12 @@ def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
     images[:, 0, 0, 0] = y
     with pytest.raises(TrainingError, match="by heart"):
         fit_feasible_cevit(
-            Oracle(), data.with_images(images), estimate_on="train", warm_up=Recipe(1, 1e-6, 60),
+            Oracle(),
+            data.with_images(images),
+            estimate_on="train",
+            warm_up=Recipe(1, 1e-6, 60),
             rng=np.random.default_rng(0),
-        )  # fmt: skip
+        )
 
 
 # ---- predictions ----------------------------------------------------------------------------------------------------
@@ -351,12 +422,18 @@ def test_a_saved_model_gives_identical_outputs_in_a_new_process(tmp_path):
         "got = predict(fit, SyntheticPairs(25, np.random.default_rng(5), window=9))\n"
         "torch.save([got.outputs, got.joint], sys.argv[2])\n"
     )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "model", tmp_path / "got.pt"], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "model", tmp_path / "got.pt"],
+        check=True,
+        timeout=120,
+    )
     outputs, joint = torch.load(tmp_path / "got.pt", weights_only=True)
     mine = predict(fit, data)
     assert torch.equal(outputs, mine.outputs) and torch.equal(joint, mine.joint)
     described = json.loads((tmp_path / "model" / "model.json").read_text())
-    assert described["use"] == "not for clinical use" and described["labels"].keys() == set(data.responses[2:])
+    assert described["use"] == "not for clinical use" and described["labels"].keys() == set(
+        data.responses[2:]
+    )
     with pytest.raises(ParameterError, match="never overwritten"):
         save_model(fit, tmp_path / "model")
 
@@ -364,7 +441,10 @@ def test_a_saved_model_gives_identical_outputs_in_a_new_process(tmp_path):
 def test_a_model_on_a_file_of_weights_stores_what_trained_and_refuses_another_base(tmp_path):
     for name, seed in (("base.pth", 0), ("other.pth", 1)):
         torch.manual_seed(seed)
-        torch.save(timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL).state_dict(), tmp_path / name)
+        torch.save(
+            timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL).state_dict(),
+            tmp_path / name,
+        )
     model = BiChannelViT(NAME, weights=tmp_path / "base.pth", lora_rank=2, normalise=False, **SMALL)
     fit = with_parameters(model)
     save_model(fit, tmp_path / "model")

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from cevit_lib import verify
-from cevit_lib.cli import main
+from cevit_lib.clinic.cli import main
 from cevit_lib.errors import DataError, ProvenanceError
-from cevit_lib.recipes import RECIPES, REFITS, TOLERANCES
-from cevit_lib.records import new_record, write_record
+from cevit_lib.records import new_record, verify, write_record
+from cevit_lib.records.recipes import RECIPES, REFITS, TOLERANCES
 
 STUDY = "planted-study"
 GAMMA = np.array([[1.0, 0.6], [0.6, 1.0]])
@@ -19,9 +18,17 @@ def estimate(seed: int, noise: int = 0) -> dict:
     """Estimate a 2 x 2 correlation matrix from 400 draws: a cheap study with a real sampling error of about 0.03."""
     draws = np.random.default_rng([seed, noise]).multivariate_normal(np.zeros(2), GAMMA, size=400)
     gamma = np.corrcoef(draws.T)
-    record = new_record(STUDY, {"n": 400}, [seed], {"mean_absolute": float(np.abs(draws).mean()),
-                                                    "fit_seconds": float(np.random.default_rng().random())},
-                        parameters={"correlation": gamma}, seconds=0.0)
+    record = new_record(
+        STUDY,
+        {"n": 400},
+        [seed],
+        {
+            "mean_absolute": float(np.abs(draws).mean()),
+            "fit_seconds": float(np.random.default_rng().random()),
+        },
+        parameters={"correlation": gamma},
+        seconds=0.0,
+    )
     return record | {"commit": "0" * 40, "dirty": False}
 
 
@@ -103,13 +110,22 @@ def test_a_planted_wrong_gamma_is_found_among_few_seeds_too(folder, capsys):
     assert capsys.readouterr().out.count("fewer than three other seeds") == 2
 
 
-@pytest.mark.parametrize(("edit", "words"), [
-    (lambda record: record["metrics"].pop("mean_absolute"), "metrics.mean_absolute is missing in the record"),
-    (lambda record: record["metrics"].update(extra=1.0), "metrics.extra is 1 in the record, missing now"),
-    (lambda record: record["configuration"].update(n=500), "its id should be"),
-    (lambda record: record.update(dirty=True), "is dirty"),
-    (lambda record: record.update(recipe=7), "is outdated"),
-])
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (
+            lambda record: record["metrics"].pop("mean_absolute"),
+            "metrics.mean_absolute is missing in the record",
+        ),
+        (
+            lambda record: record["metrics"].update(extra=1.0),
+            "metrics.extra is 1 in the record, missing now",
+        ),
+        (lambda record: record["configuration"].update(n=500), "its id should be"),
+        (lambda record: record.update(dirty=True), "is dirty"),
+        (lambda record: record.update(recipe=7), "is outdated"),
+    ],
+)
 def test_other_edits_of_a_record_are_found(folder, edit, words, capsys):
     alter(folder, edit)
     assert command(folder) == 1
@@ -120,11 +136,20 @@ def test_times_are_not_compared_and_a_study_may_set_its_own_tolerance(folder, mo
     alter(folder, lambda record: record["metrics"].update(fit_seconds=1e6))
     assert command(folder) == 0
     monkeypatch.setitem(TOLERANCES, STUDY, {"parameters": 1e-9, "parameters.correlation.0": 1.0})
-    alter(folder, lambda record: [row.__setitem__(1 - i, row[1 - i] + 0.001)
-                                  for i, row in enumerate(record["parameters"]["correlation"])])
+    alter(
+        folder,
+        lambda record: [
+            row.__setitem__(1 - i, row[1 - i] + 0.001)
+            for i, row in enumerate(record["parameters"]["correlation"])
+        ],
+    )
     assert command(folder) == 1
     out = capsys.readouterr().out
-    assert "parameters.correlation.1.0" in out and "parameters.correlation.0.1" not in out and "set for this" in out
+    assert (
+        "parameters.correlation.1.0" in out
+        and "parameters.correlation.0.1" not in out
+        and "set for this" in out
+    )
 
 
 def test_a_monte_carlo_mean_may_move_by_its_standard_error():
@@ -132,7 +157,9 @@ def test_a_monte_carlo_mean_may_move_by_its_standard_error():
     near = {"metrics": {"bias": {"mean": 0.15, "se": 0.01}}}
     far = {"metrics": {"bias": {"mean": 0.16, "se": 0.01}}}  # 4 sqrt(2) 0.01 = 0.0566
     assert verify.compare(stored, near, []) == []
-    assert [difference.field for difference in verify.compare(stored, far, [])] == ["metrics.bias.mean"]
+    assert [difference.field for difference in verify.compare(stored, far, [])] == [
+        "metrics.bias.mean"
+    ]
 
 
 def test_a_study_without_refit_or_records_is_an_error(folder, monkeypatch, capsys):
@@ -156,7 +183,9 @@ def test_the_altered_record_does_not_widen_its_own_yardstick(folder):
     stored, others = estimate(0), [estimate(seed) for seed in (1, 2, 3)]
     wrong = json.loads(json.dumps(stored))
     wrong["parameters"]["correlation"][0][1] = 5.0
-    assert [difference.field for difference in verify.compare(wrong, stored, others)] == ["parameters.correlation.0.1"]
+    assert [difference.field for difference in verify.compare(wrong, stored, others)] == [
+        "parameters.correlation.0.1"
+    ]
 
 
 def test_every_registered_study_can_be_fitted_again():
@@ -174,4 +203,7 @@ def test_a_fold_may_move_by_two_standard_deviations_of_a_difference_of_two_folds
     other = {"study": "simulation", "configuration": {"dataset": 0, "fold": 1, "n": 200}}
     assert verify._setting(record) == verify._setting(sibling) != verify._setting(other)
     allowed, origin = verify.tolerance("simulation", "metrics.warm-up.MAE y1", 0.9, [0.8, 0.9, 1.0])
-    assert allowed == pytest.approx(0.2 * 2**0.5) and origin == "2 SD of a difference, from 3 other folds"
+    assert (
+        allowed == pytest.approx(0.2 * 2**0.5)
+        and origin == "2 SD of a difference, from 3 other folds"
+    )

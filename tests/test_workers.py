@@ -7,31 +7,42 @@ import sys
 import pytest
 
 from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.studies import workers
+from studies import workers
 
 
 def numbers(record):
-    return record["id"], record["metrics"], record["parameters"], [e["loss"] for e in record["trace"]]
+    return (
+        record["id"],
+        record["metrics"],
+        record["parameters"],
+        [e["loss"] for e in record["trace"]],
+    )
 
 
 def test_two_workers_make_the_records_of_one_process(tmp_path):
-    from cevit_lib.studies.simulation import run_study
+    from studies.simulation.fits import run_study
 
     told = []
-    shared = workers.run_on_devices("simulation", "smoke", ("cpu", "cpu"), folder=tmp_path / "two", report=told.append)
+    shared = workers.run_on_devices(
+        "simulation", "smoke", ("cpu", "cpu"), folder=tmp_path / "two", report=told.append
+    )
     alone = run_study("simulation", "smoke", device="cpu", at_once=1, folder=tmp_path / "one")
     assert [numbers(record) for record in shared] == [numbers(record) for record in alone]
     assert told == ["simulation: 2 fits to make by 2 workers on cpu"]
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "two").rglob("*.json")}
-    again = workers.run_on_devices("simulation", "smoke", ("cpu", "cpu"), folder=tmp_path / "two", report=told.append)
-    assert [r["id"] for r in again] == [r["id"] for r in shared] and told[-1].startswith("simulation: 0 fits")
+    again = workers.run_on_devices(
+        "simulation", "smoke", ("cpu", "cpu"), folder=tmp_path / "two", report=told.append
+    )
+    assert [r["id"] for r in again] == [r["id"] for r in shared] and told[-1].startswith(
+        "simulation: 0 fits"
+    )
     assert made == {path: path.stat().st_mtime_ns for path in (tmp_path / "two").rglob("*.json")}
 
 
 def test_a_fit_that_fails_is_listed_and_stops_no_other(tmp_path, monkeypatch):
     import joblib
 
-    from cevit_lib.studies import simulation
+    from studies.simulation import fits as simulation
 
     tried = []
 
@@ -40,11 +51,18 @@ def test_a_fit_that_fails_is_listed_and_stops_no_other(tmp_path, monkeypatch):
         if only == [1]:
             raise TrainingError("the predictor has collapsed")
 
-    monkeypatch.setattr(joblib, "Parallel", lambda **_: lambda tasks: [f(*a, **k) for f, a, k in tasks])
+    monkeypatch.setattr(
+        joblib, "Parallel", lambda **_: lambda tasks: [f(*a, **k) for f, a, k in tasks]
+    )
     monkeypatch.setattr(simulation, "run_study", one_fails)
-    with pytest.raises(TrainingError, match=r"numbers 0, 1\. cpu, fits 1: the predictor has collapsed"):
+    with pytest.raises(
+        TrainingError, match=r"numbers 0, 1\. cpu, fits 1: the predictor has collapsed"
+    ):
         workers.run_on_devices("simulation", "smoke", folder=tmp_path, report=lambda *_: None)
-    assert tried == [0, 1]  # the second fit, which failed, did not take the first one's turn, nor the other way round
+    assert tried == [
+        0,
+        1,
+    ]  # the second fit, which failed, did not take the first one's turn, nor the other way round
 
 
 def test_shares_are_even_in_every_shape():
@@ -57,7 +75,9 @@ def test_shares_are_even_in_every_shape():
 
 def test_the_list_of_a_study_and_numbers_out_of_it(tmp_path):
     entries = workers.listing("simulation", "paper", tmp_path)
-    assert [entry["number"] for entry in entries] == list(range(50)) and not any(entry["done"] for entry in entries)
+    assert [entry["number"] for entry in entries] == list(range(50)) and not any(
+        entry["done"] for entry in entries
+    )
     assert len({entry["id"] for entry in entries}) == 50
     with pytest.raises(ParameterError, match="fits 0 to 1"):
         workers.run_number("simulation", 2, "smoke", folder=tmp_path)
@@ -66,7 +86,10 @@ def test_the_list_of_a_study_and_numbers_out_of_it(tmp_path):
 
 
 def test_jobs_take_devices_in_turn(tmp_path):
-    with workers.claim("cuda:0,cuda:1", 2, tmp_path) as first, workers.claim("cuda:0,cuda:1", 2, tmp_path) as second:
+    with (
+        workers.claim("cuda:0,cuda:1", 2, tmp_path) as first,
+        workers.claim("cuda:0,cuda:1", 2, tmp_path) as second,
+    ):
         assert (first, second) == ("cuda:0", "cuda:1")
         with workers.claim("cuda:0,cuda:1", 2, tmp_path) as third:
             assert third == "cuda:0"
@@ -76,10 +99,12 @@ def test_jobs_take_devices_in_turn(tmp_path):
 
 def test_a_killed_job_leaves_its_device_free(tmp_path, root):
     program = (
-        "import pathlib, sys, time; from cevit_lib.studies.workers import claim\n"
+        "import pathlib, sys, time; from studies.workers import claim\n"
         "with claim('a,b', 1, pathlib.Path(sys.argv[1])) as name: print(name, flush=True); time.sleep(600)"
     )
-    job = subprocess.Popen([sys.executable, "-c", program, tmp_path], cwd=root, stdout=subprocess.PIPE, text=True)
+    job = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path], cwd=root, stdout=subprocess.PIPE, text=True
+    )
     assert job.stdout.readline().strip() == "a"
     with workers.claim("a,b", 1, tmp_path) as name:
         assert name == "b"

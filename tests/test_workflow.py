@@ -21,24 +21,54 @@ def engine(tmp_path_factory, root):
     folder = tmp_path_factory.mktemp("workflow")
     config = folder / "config.yaml"
     missing = {"options": f"--data grape --data-folder {folder / 'nowhere'}", "folds": 1}
-    config.write_text(yaml.safe_dump({
-        "scale": "smoke", "device": "cpu", "results": str(folder / "results"), "state": str(folder / "state"),
-        "studies": "simulation", "fits": "absent", "data_fits": {"absent": missing},
-    }))  # fmt: skip
-    command = [sys.executable, "-m", "snakemake", "--workflow-profile", str(root / "workflow/profiles/default"),
-               "--snakefile", str(root / "workflow/Snakefile"), "--directory", str(folder / "run"), "--cores", "1",
-               "--retries", "0", "--configfile", str(config)]  # fmt: skip
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "scale": "smoke",
+                "device": "cpu",
+                "results": str(folder / "results"),
+                "state": str(folder / "state"),
+                "studies": "simulation",
+                "fits": "absent",
+                "data_fits": {"absent": missing},
+            }
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--workflow-profile",
+        str(root / "workflow/profiles/default"),
+        "--snakefile",
+        str(root / "workflow/Snakefile"),
+        "--directory",
+        str(folder / "run"),
+        "--cores",
+        "1",
+        "--retries",
+        "0",
+        "--configfile",
+        str(config),
+    ]
     return folder, command
 
 
 def start(command, root, *more):
     here = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*command, *more], cwd=root, env=here, text=True, start_new_session=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    return subprocess.Popen(
+        [*command, *more],
+        cwd=root,
+        env=here,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
-    from cevit_lib.studies.simulation import run_study
+    from studies.simulation.fits import run_study
 
     folder, command = engine
     records = lambda: sorted((folder / "results" / "simulation").glob("*.json"))  # noqa: E731
@@ -67,7 +97,9 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
         assert_close(made["parameters"], record["parameters"])
 
     plan = start(command, root, "--dry-run").communicate()[0]
-    assert re.search(r"fold_of_a_data_set\s+1\b", plan) and "fit_of_a_study" not in plan, "only the failure is left"
+    assert re.search(r"fold_of_a_data_set\s+1\b", plan) and "fit_of_a_study" not in plan, (
+        "only the failure is left"
+    )
 
 
 def assert_close(ours, theirs):
@@ -93,4 +125,6 @@ def test_profiles_say_what_a_grid_needs(root, name):
 
 
 def test_no_rule_ignores_the_age_of_what_it_reads(root):
-    assert "ancient(" not in (root / "workflow" / "Snakefile").read_text()  # snakemake#4166: exit 0, target missing
+    assert (
+        "ancient(" not in (root / "workflow" / "Snakefile").read_text()
+    )  # snakemake#4166: exit 0, target missing

@@ -9,21 +9,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cevit_lib import cli
-from cevit_lib.datasets import practice
+from cevit_lib.clinic import cli
+from studies.your_eyes import practice
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "notebooks" / "your_eyes.md").read_text(encoding="utf-8")
 CELLS = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SHORT = "--folds 2 --epochs 2 --copula-epochs 1 --estimate-on train --size 24"
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore::cevit_lib.errors.{name}")
-              for name in ("NotConvergedWarning", "NearSingularWarning")]  # fmt: skip
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::cevit_lib.errors.{name}")
+    for name in ("NotConvergedWarning", "NearSingularWarning")
+]
 
 
 def commands() -> list[str]:
     """The commands of the page, with a fit of seconds."""
-    lines = re.findall(r"^cevit .+$", next(cell for cell in CELLS if "commands = " in cell), re.MULTILINE)
+    lines = re.findall(
+        r"^cevit .+$", next(cell for cell in CELLS if "commands = " in cell), re.MULTILINE
+    )
     return [line.replace("{short}", SHORT) for line in lines]
 
 
@@ -46,19 +50,37 @@ def mend(folder: Path) -> None:
 
 
 def hashes(folder: Path) -> dict:
-    return {path: hashlib.sha256(path.read_bytes()).digest() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: hashlib.sha256(path.read_bytes()).digest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 FAULTS = {
-    "errors": ("003_OD.jpg cannot be read (image file is truncated", "004_OS.jpg is empty (zero bytes)",
-               "._005_OD.jpg is a companion file", "is the same photograph as 006_OS.jpg ('006', OS)",
-               "'2,4' is outside the limits 15 to 40", "'24,l' is no number", "'OU' is no known code of an eye",
-               "OS of patient '011' stands in line", "012_OD.JPEG does not exist in photos, but 012_OD.jpg does"),
-    "warnings": ("013_OD.jpg is in the place of OS", "014_OD.jpg is mirrored by its EXIF tag",
-                 "015_OD.png has 16 bits a channel", "016_OD.png has mode P", "016_OS.png has mode RGBA",
-                 "patient '017' has a usable photograph of OD only", "patient '021' has a usable photograph of OD only",
-                 "patients '022' and '22' differ in zeros", "023_OD.jpg has mode CMYK"),
-}  # fmt: skip
+    "errors": (
+        "003_OD.jpg cannot be read (image file is truncated",
+        "004_OS.jpg is empty (zero bytes)",
+        "._005_OD.jpg is a companion file",
+        "is the same photograph as 006_OS.jpg ('006', OS)",
+        "'2,4' is outside the limits 15 to 40",
+        "'24,l' is no number",
+        "'OU' is no known code of an eye",
+        "OS of patient '011' stands in line",
+        "012_OD.JPEG does not exist in photos, but 012_OD.jpg does",
+    ),
+    "warnings": (
+        "013_OD.jpg is in the place of OS",
+        "014_OD.jpg is mirrored by its EXIF tag",
+        "015_OD.png has 16 bits a channel",
+        "016_OD.png has mode P",
+        "016_OS.png has mode RGBA",
+        "patient '017' has a usable photograph of OD only",
+        "patient '021' has a usable photograph of OD only",
+        "patients '022' and '22' differ in zeros",
+        "023_OD.jpg has mode CMYK",
+    ),
+}
 
 
 def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic, capsys):
@@ -90,7 +112,9 @@ def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic
     updated = pd.read_csv(tables[1], comment="#", dtype={"id": str})
     assert updated["id"].tolist() == [f"{i:03d}" for i in range(12)]
     left = updated["updated upper AL_OS"] - updated["updated lower AL_OS"]
-    assert left.notna().all() and updated["updated mean AL_OD"].isna().all()  # the right eyes are measured
+    assert (
+        left.notna().all() and updated["updated mean AL_OD"].isna().all()
+    )  # the right eyes are measured
     assert (left < updated["upper AL_OS"] - updated["lower AL_OS"]).mean() > 0.5
 
 
@@ -100,15 +124,25 @@ def test_what_stays_is_kept_and_what_is_not_seen_is_empty(clinic):
     fit = commands()[1].replace(" --final --save models", " --fold 1 --fold 2 --table cv.csv")
     assert run(fit) == 0
     table = pd.read_csv(clinic / "cv.csv", comment="#", dtype={"id": str}).set_index("id")
-    assert len(table) == 40 and table.loc["017", "photographs"] == "OD" and table.loc["021", "photographs"] == "OD"
-    assert table.loc[["003"], "photographs"].item() == "OS" and np.isnan(table.loc["003", "mean AL_OD"])
+    assert (
+        len(table) == 40
+        and table.loc["017", "photographs"] == "OD"
+        and table.loc["021", "photographs"] == "OD"
+    )
+    assert table.loc[["003"], "photographs"].item() == "OS" and np.isnan(
+        table.loc["003", "mean AL_OD"]
+    )
     for patient in ("018", "019", "020"):  # a response that is not there is still predicted
         assert table.loc[patient, ["mean AL_OS", "mean AL_OD", "both HM"]].notna().all()
 
 
 def test_the_checklists_link_to_evidence_or_say_not_met():
     table = PAGE.split("| TRIPOD+AI | CLAIM 2024 |")[1].split("\n\n")[0]
-    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ") and "---" not in line]
+    rows = [
+        line.strip("|").split("|")
+        for line in table.splitlines()
+        if line.startswith("| ") and "---" not in line
+    ]
     assert len(rows) > 25
     claim, tripod = set(), set()
     for row in rows:
@@ -116,7 +150,9 @@ def test_the_checklists_link_to_evidence_or_say_not_met():
         for found, cell in ((tripod, row[0]), (claim, row[1])):
             for first, last in re.findall(r"(\d+)(?:[a-g])?(?: to (\d+))?", cell):
                 found |= set(range(int(first), int(last or first) + 1))
-    assert tripod == set(range(1, 28)) and claim == set(range(1, 45)), "an item of a checklist is not answered"
+    assert tripod == set(range(1, 28)) and claim == set(range(1, 45)), (
+        "an item of a checklist is not answered"
+    )
     labels = set(re.findall(r"^\((own-[a-z]+)\)=$", PAGE, re.MULTILINE))
     assert set(re.findall(r"\{ref\}`(own-[a-z]+)`", PAGE)) <= labels
     assert "Nothing here is for clinical use" in PAGE

@@ -20,8 +20,14 @@ from triton.runtime.interpreter import TensorHandle  # noqa: E402
 from cevit_lib.copula import kernel  # noqa: E402
 
 FUNCTIONS = {
-    "erfcx": special.erfcx, "erfinv": special.erfinv, "normcdfinv": special.ndtri, "tanh": np.tanh,
-    "log1p": np.log1p, "expm1": np.expm1, "atan2": np.arctan2, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erfcx": special.erfcx,
+    "erfinv": special.erfinv,
+    "normcdfinv": special.ndtri,
+    "tanh": np.tanh,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "atan2": np.arctan2,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 
 
@@ -35,7 +41,9 @@ def stand_in(function):
     return call
 
 
-kernel.libdevice = SimpleNamespace(**{name: stand_in(function) for name, function in FUNCTIONS.items()})
+kernel.libdevice = SimpleNamespace(
+    **{name: stand_in(function) for name, function in FUNCTIONS.items()}
+)
 
 with np.errstate(all="ignore"):
     cases = torch.load(sys.argv[1])
@@ -43,5 +51,7 @@ with np.errstate(all="ignore"):
     kernel.FEW = 0
     found = [kernel.launch(*case) for case in cases]
 for one, other in zip(few, found, strict=False):
-    torch.testing.assert_close(one, other, rtol=1e-7 if one[0].dtype == torch.float32 else 1e-13, atol=1e-14)
+    torch.testing.assert_close(
+        one, other, rtol=1e-7 if one[0].dtype == torch.float32 else 1e-13, atol=1e-14
+    )
 torch.save(found, sys.argv[1])

@@ -8,20 +8,49 @@ import numpy as np
 import torch
 from checkpoint_program import network
 
-from cevit_lib import cli
+from cevit_lib.clinic import cli
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.training import Recipe, fit_warm_up, predict_outputs, processes
 
-FIT = ["fit", "--data", "synthetic", "--n", "90", "--window", "36", "--epochs", "2", "--copula-epochs", "1",
-       "--fold", "1", "--lora-rank", "2", "--batch-size", "25", "--estimate-on", "train", "--scale", "smoke",
-       "--device", "cpu"]  # fmt: skip
+FIT = [
+    "fit",
+    "--data",
+    "synthetic",
+    "--n",
+    "90",
+    "--window",
+    "36",
+    "--epochs",
+    "2",
+    "--copula-epochs",
+    "1",
+    "--fold",
+    "1",
+    "--lora-rank",
+    "2",
+    "--batch-size",
+    "25",
+    "--estimate-on",
+    "train",
+    "--scale",
+    "smoke",
+    "--device",
+    "cpu",
+]
 
 
 def warm_up(checkpoint=None):
     """A warm-up of 41 patients in batches of 13 and 14: no share is as long as the other."""
     data = SyntheticPairs(41, np.random.default_rng(0), window=24)
-    fit = fit_warm_up(network(dropout=0.0), data, Recipe(2, 1e-3, 14), rng=np.random.default_rng(5),
-                      validation=data.subset(np.arange(7)), device="cpu", checkpoint=checkpoint)  # fmt: skip
+    fit = fit_warm_up(
+        network(dropout=0.0),
+        data,
+        Recipe(2, 1e-3, 14),
+        rng=np.random.default_rng(5),
+        validation=data.subset(np.arange(7)),
+        device="cpu",
+        checkpoint=checkpoint,
+    )
     return fit, predict_outputs(fit, data, device="cpu")
 
 
@@ -39,8 +68,12 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     crew = processes()
     rows = crew.share(np.arange(5))
-    found = {"unreached": unreached(), "joined": crew.join(torch.as_tensor(rows, dtype=torch.float64), 5).tolist(),
-             "largest": crew.largest(float(crew.index)), "agreed": crew.agree(crew.index)}  # fmt: skip
+    found = {
+        "unreached": unreached(),
+        "joined": crew.join(torch.as_tensor(rows, dtype=torch.float64), 5).tolist(),
+        "largest": crew.largest(float(crew.index)),
+        "agreed": crew.agree(crew.index),
+    }
     fit, outputs = warm_up(folder / "state")
     found |= {"trace": fit.trace, "outputs": outputs.tolist()}
     found["status"] = cli.main([*FIT, "--results", str(folder / f"results-{crew.index}")])

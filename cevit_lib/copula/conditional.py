@@ -87,7 +87,9 @@ def condition(parameters: CopulaParameters, observed: Tensor | None = None) -> C
     kept = observed.to(gamma)  # (m, p0)
     gamma11, gamma21, gamma22 = gamma[:p0, :p0], gamma[p0:, :p0], gamma[p0:, p0:]
     # a missing response becomes an independent standard normal that nothing else sees
-    block = gamma11 * kept[:, :, None] * kept[:, None, :] + torch.diag_embed(1 - kept)  # (m, p0, p0)
+    block = gamma11 * kept[:, :, None] * kept[:, None, :] + torch.diag_embed(
+        1 - kept
+    )  # (m, p0, p0)
     factor = torch.linalg.cholesky(block)
     inverse = torch.cholesky_inverse(factor)
     loading = (gamma21 * kept[:, None, :]) @ inverse  # (m, p1, p0)
@@ -121,13 +123,19 @@ class Table(NamedTuple):
 def packed_for_gpu(constants: Conditional) -> Tensor | None:
     """Return the constants as the GPU's kernel reads them; None where it is not taken (two binary responses, CUDA)."""
     device = constants.constant.device
-    if device.type != "cuda" or constants.inverse_sd.shape[-1] != 2 or torch.compiler.is_compiling():
+    if (
+        device.type != "cuda"
+        or constants.inverse_sd.shape[-1] != 2
+        or torch.compiler.is_compiling()
+    ):
         return None
     if torch.version.hip or find_spec("triton") is None:
         return None
     from cevit_lib.copula import kernel  # imports Triton
 
-    return kernel.pack(constants) if kernel.works(device, constants.inverse_scale.shape[-1]) else None
+    return (
+        kernel.pack(constants) if kernel.works(device, constants.inverse_scale.shape[-1]) else None
+    )
 
 
 class Tables(NamedTuple):
@@ -138,7 +146,9 @@ class Tables(NamedTuple):
 
     def to(self, *args, **kwargs) -> Tables:
         """Return the tables moved or cast as ``torch.Tensor.to`` would."""
-        return Tables(self.complete.to(*args, **kwargs), self.patterns and self.patterns.to(*args, **kwargs))
+        return Tables(
+            self.complete.to(*args, **kwargs), self.patterns and self.patterns.to(*args, **kwargs)
+        )
 
 
 def tabulate_one(parameters: CopulaParameters, missing: bool) -> Table | None:
@@ -146,7 +156,9 @@ def tabulate_one(parameters: CopulaParameters, missing: bool) -> Table | None:
     if not missing:
         constants = condition(parameters)
     elif parameters.p0 <= LARGEST_TABLE:
-        constants = condition(parameters, all_patterns(parameters.p0, parameters.correlation.device))
+        constants = condition(
+            parameters, all_patterns(parameters.p0, parameters.correlation.device)
+        )
     else:
         return None
     return Table(constants, rules(constants.correlation.detach()), packed_for_gpu(constants))

@@ -34,7 +34,13 @@ from cevit_lib.copula.conditional import (
 )
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.printed import printed_log_density
-from cevit_lib.copula.quadrant import RELIABLE, Rule, exact_cell_with_slopes, log_cells_by_pattern, quick_score
+from cevit_lib.copula.quadrant import (
+    RELIABLE,
+    Rule,
+    exact_cell_with_slopes,
+    log_cells_by_pattern,
+    quick_score,
+)
 from cevit_lib.copula.validation import check_labels, check_pair
 from cevit_lib.normal import (
     log_bivariate_normal_cdf,
@@ -115,8 +121,12 @@ def log_density(
         if parameters.requires_grad or parameters.p1 > 2 or table is None:
             return _composite(outputs, y, _rows(outputs, y, parameters, table, missing), missing)
         if torch.compiler.is_compiling() or not table.rules:  # the rules would branch on values
-            return _LogDensity.apply(outputs, y, missing, table.packed, *table.constants.to(outputs))[0]
-        return _LogDensity.apply(outputs, y, missing, table.rules, *table.constants.to(torch.float64))[0]
+            return _LogDensity.apply(
+                outputs, y, missing, table.packed, *table.constants.to(outputs)
+            )[0]
+        return _LogDensity.apply(
+            outputs, y, missing, table.rules, *table.constants.to(torch.float64)
+        )[0]
 
 
 def without_autocast(outputs: Tensor):
@@ -141,7 +151,9 @@ def may_be_missing(y: Tensor) -> bool:
         return True
 
 
-def _rows(outputs: Tensor, y: Tensor, parameters: CopulaParameters, table: Table | None, missing: bool) -> Conditional:
+def _rows(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, table: Table | None, missing: bool
+) -> Conditional:
     """Return the constants: one shared row, or one for each observation where responses may be missing."""
     constants = table.constants if table else None
     if not missing:
@@ -162,7 +174,9 @@ def _residuals_and_signs(
     observed = None
     if missing:
         observed = ~torch.isnan(y)
-        y = torch.where(observed, y, 0.5)  # sign 0; the residual is replaced below, before any NaN can reach a gradient
+        y = torch.where(
+            observed, y, 0.5
+        )  # sign 0; the residual is replaced below, before any NaN can reach a gradient
     residual = (y[..., :p0] - outputs[..., :p0]) * c.inverse_scale
     if missing:
         residual = torch.where(observed[..., :p0], residual, 0.0)
@@ -176,16 +190,26 @@ def _apply(matrices: Tensor, vectors: Tensor) -> Tensor:
     return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
 
 
-def _standardise(score: Tensor, residual: Tensor, sign: Tensor, c: Conditional, observed: Tensor | None) -> Tensor:
+def _standardise(
+    score: Tensor, residual: Tensor, sign: Tensor, c: Conditional, observed: Tensor | None
+) -> Tensor:
     """Return the standardised upper limits ``s (mu~ - c) / sd`` (n, p1), unbounded where a label is missing."""
     upper = sign * (_apply(c.loading, residual) + score * c.inverse_sd)
-    return upper if observed is None else torch.where(observed[..., c.inverse_scale.shape[-1] :], upper, UNBOUNDED)
+    return (
+        upper
+        if observed is None
+        else torch.where(observed[..., c.inverse_scale.shape[-1] :], upper, UNBOUNDED)
+    )
 
 
-def upper_limits(outputs: Tensor, y: Tensor, c: Conditional, missing: bool) -> tuple[Tensor, Tensor]:
+def upper_limits(
+    outputs: Tensor, y: Tensor, c: Conditional, missing: bool
+) -> tuple[Tensor, Tensor]:
     """Return upper limits and signs (n, p1): in the label cell the flipped, standardised scores stay below them."""
     residual, sign, observed = _residuals_and_signs(outputs, y, c, missing)
-    return _standardise(normal_score(outputs[..., c.inverse_scale.shape[-1] :]), residual, sign, c, observed), sign
+    return _standardise(
+        normal_score(outputs[..., c.inverse_scale.shape[-1] :]), residual, sign, c, observed
+    ), sign
 
 
 def log_cell(upper: Tensor, sign: Tensor, c: Conditional) -> Tensor:
@@ -198,7 +222,9 @@ def log_cell(upper: Tensor, sign: Tensor, c: Conditional) -> Tensor:
     if p1 == 2:
         return log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], _flipped_correlation(sign, c))
     # a missing label has sign 0, hence no correlation with the others: its factor is Phi(40) = 1
-    flipped = c.correlation * sign[..., :, None] * sign[..., None, :] + torch.diag_embed(1 - sign * sign)
+    flipped = c.correlation * sign[..., :, None] * sign[..., None, :] + torch.diag_embed(
+        1 - sign * sign
+    )
     return log_multivariate_normal_cdf(upper, torch.zeros_like(upper), flipped)
 
 
@@ -223,7 +249,9 @@ class _Fast(NamedTuple):
     least: float  # probabilities below it go to the exact routine
 
 
-def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: _Fast | None) -> tuple[Tensor, Tensor]:
+def _log_cell_and_slopes(
+    upper: Tensor, sign: Tensor, c: Conditional, fast: _Fast | None
+) -> tuple[Tensor, Tensor]:
     r"""Return the log probability of the cell (n,) and its derivatives in the upper limits (n, p1), for p1 <= 2.
 
     The derivative in x of log Phi2(x, y; r) is :math:`\phi(x) \Phi\{(y - r x)/\sqrt{1 - r^2}\} / \Phi_2`, in logs.
@@ -243,7 +271,9 @@ def _log_cell_and_slopes(upper: Tensor, sign: Tensor, c: Conditional, fast: _Fas
     value = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], rho)
     rho = rho.unsqueeze(-1)
     other = (upper.flip(-1) - rho * upper) * torch.rsqrt(1 - rho * rho)
-    return value, torch.exp(log_normal_cdf(other) - 0.5 * upper * upper - HALF_LOG_2PI - value.unsqueeze(-1))
+    return value, torch.exp(
+        log_normal_cdf(other) - 0.5 * upper * upper - HALF_LOG_2PI - value.unsqueeze(-1)
+    )
 
 
 def _value_and_gradient(
@@ -260,11 +290,15 @@ def _value_and_gradient(
         slope = score_slope(logit, score)
     upper = _standardise(score, residual, sign, c, observed)
     value, slopes = _log_cell_and_slopes(upper, sign, c, fast)
-    pull = slopes * sign  # derivative in the standardised conditional mean; 0 where the label is missing
+    pull = (
+        slopes * sign
+    )  # derivative in the standardised conditional mean; 0 where the label is missing
     weighted = _apply(c.precision, residual)
     by_mean = (weighted - _apply(c.loading.mT, pull)) * c.inverse_scale
     gradient = torch.cat((by_mean, pull * c.inverse_sd * slope), -1)
-    quadratic = (weighted * residual) @ residual.new_ones(p0)  # a sum over so short a dimension is slow
+    quadratic = (weighted * residual) @ residual.new_ones(
+        p0
+    )  # a sum over so short a dimension is slow
     return torch.add(value + c.constant, quadratic, alpha=-0.5), gradient
 
 
@@ -275,7 +309,9 @@ class _LogDensity(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(outputs: Tensor, y: Tensor, missing: bool, rules: tuple | Tensor | None, *parts: Tensor):
+    def forward(
+        outputs: Tensor, y: Tensor, missing: bool, rules: tuple | Tensor | None, *parts: Tensor
+    ):
         if isinstance(rules, Tensor):
             from cevit_lib.copula.kernel import density_and_gradient  # imports Triton
 
@@ -284,7 +320,9 @@ class _LogDensity(torch.autograd.Function):
         if rules:  # on a CPU float64 costs no more than casting there and back where it is needed
             outputs, y = outputs.double(), y.double()
         c, index = _gathered(y, missing, parts)
-        value, gradient = _value_and_gradient(outputs, y, c, missing, _Fast(rules, index, RELIABLE[dtype]))
+        value, gradient = _value_and_gradient(
+            outputs, y, c, missing, _Fast(rules, index, RELIABLE[dtype])
+        )
         return value.to(dtype), gradient.to(dtype)
 
     @staticmethod
@@ -304,7 +342,15 @@ class _LogDensity(torch.autograd.Function):
         return value_gradient.unsqueeze(-1) * gradient, None, None, None, *(None for _ in parts)
 
     @staticmethod
-    def vmap(info, in_dims, outputs: Tensor, y: Tensor, missing: bool, rules: tuple | None, *parts: Tensor):
+    def vmap(
+        info,
+        in_dims,
+        outputs: Tensor,
+        y: Tensor,
+        missing: bool,
+        rules: tuple | None,
+        *parts: Tensor,
+    ):
         if any(dim is not None for dim in in_dims[4:]):
             raise NotImplementedError(
                 "vmap over copula parameters works only where they require gradients; vmap over outputs and y works"
@@ -323,7 +369,9 @@ class _LogDensity(torch.autograd.Function):
 _LogDensity.forward.__signature__ = inspect.signature(_LogDensity.forward)
 
 
-def _gathered(y: Tensor, missing: bool, parts: tuple[Tensor, ...]) -> tuple[Conditional, Tensor | None]:
+def _gathered(
+    y: Tensor, missing: bool, parts: tuple[Tensor, ...]
+) -> tuple[Conditional, Tensor | None]:
     """Return the constants row by row with the row's pattern, or the one complete row."""
     c = Conditional(*parts)
     if not missing:

@@ -53,9 +53,17 @@ def pack(c) -> Tensor:
 
     ``c`` is a ``Conditional``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2), correlation and constant.
     """
-    nodes = [part for number in (FULL, SINGLE) for part in gauss_nodes(number, torch.float64, c.constant.device)]
+    nodes = [
+        part
+        for number in (FULL, SINGLE)
+        for part in gauss_nodes(number, torch.float64, c.constant.device)
+    ]
     rows = (
-        c.precision.flatten(1), c.loading.flatten(1), c.inverse_sd, c.correlation[:, :1, 1], c.constant.unsqueeze(-1)
+        c.precision.flatten(1),
+        c.loading.flatten(1),
+        c.inverse_sd,
+        c.correlation[:, :1, 1],
+        c.constant.unsqueeze(-1),
     )
     return torch.cat((*nodes, c.inverse_scale, torch.cat(rows, 1).flatten())).detach()
 
@@ -82,7 +90,9 @@ def _score_and_slope(logit):
     if tl.max(size) > _FAR_LOGIT:
         far = _far_score(tl.maximum(size, _FAR_LOGIT))
         score = tl.where(size > _FAR_LOGIT, far, score)
-        slope = tl.where(size > _FAR_LOGIT, libdevice.erfcx(far * _SQRT_HALF) * _SQRT_HALF_PI, slope)
+        slope = tl.where(
+            size > _FAR_LOGIT, libdevice.erfcx(far * _SQRT_HALF) * _SQRT_HALF_PI, slope
+        )
     score = tl.where(logit < 0, -score, score)
     return tl.where(logit == logit, score, logit), slope  # minimum and maximum have dropped a NaN
 
@@ -91,7 +101,9 @@ def _score_and_slope(logit):
 def _log_normal_cdf(t):
     mills = 0.5 * libdevice.erfcx(tl.abs(t) * _SQRT_HALF)
     half_square = 0.5 * t * t
-    return tl.log(tl.where(t < 0, mills, 1 - mills * tl.exp(-half_square))) - tl.where(t < 0, half_square, 0.0)
+    return tl.log(tl.where(t < 0, mills, 1 - mills * tl.exp(-half_square))) - tl.where(
+        t < 0, half_square, 0.0
+    )
 
 
 @triton.jit
@@ -112,7 +124,9 @@ def _mass(theta, ratio):
     c2 = squared / (1 - squared) * (_KAPPA * _KAPPA)
     near2 = tl.minimum(c2, _SERIES_FROM)
     near = tl.sqrt(near2)
-    mass = (1 - libdevice.erfcx(near * _SQRT_HALF) * near * _SQRT_HALF_PI) * (near2 + _KAPPA * _KAPPA)
+    mass = (1 - libdevice.erfcx(near * _SQRT_HALF) * near * _SQRT_HALF_PI) * (
+        near2 + _KAPPA * _KAPPA
+    )
     v = 1 / tl.maximum(c2, _SERIES_FROM)
     return tl.where(c2 > _SERIES_FROM, 1 + v * (6 - v * (12 - 30 * v)), mass)
 
@@ -140,7 +154,9 @@ def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: t
     turned = squeeze[:, None] * tl.where(k > 0, limits, -limits)
     opening = tl.where(one, squeeze * s * square, tl.abs(k2))
     height = _join(tl.abs(k1), opening)
-    base = tl.where(one[:, None], _join(_split(turned)[0], k1 * k2 - squeeze * squeeze * product), -turned)
+    base = tl.where(
+        one[:, None], _join(_split(turned)[0], k1 * k2 - squeeze * squeeze * product), -turned
+    )
     angle1, angle2 = _split(libdevice.atan2(height, base))
     start1 = tl.where(one, angle1, 0.0)
     width2 = tl.where(one, 0.5 * angle2, angle2)
@@ -154,7 +170,11 @@ def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: t
         node = tl.load(nodes + (column + at) % PANEL)
         weight = tl.load(nodes + (column + at) % PANEL + PANEL)
         width = tl.where(first, width1[:, None], width2[:, None])
-        part += weight * width * _mass(tl.where(first, start1[:, None], start2[:, None]) + width * node, ratio)
+        part += (
+            weight
+            * width
+            * _mass(tl.where(first, start1[:, None], start2[:, None]) + width * node, ratio)
+        )
     return tl.sum(part, 1) * squeeze / (_KAPPA * _KAPPA)
 
 
@@ -174,24 +194,33 @@ def _log_quadrant(limits, rho, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr
     k = ((_join(y, x) - sign[:, None] * limits) + (sign * gap)[:, None] * limits) / s[:, None]
     k1, k2 = _split(k)
     square = x * x + k1 * k1
-    wedge, log_factor = _wedge(limits, k, x * y, s, square, nodes, PANEL, COLUMNS), -0.5 * square - _LOG_TWO_PI
+    wedge, log_factor = (
+        _wedge(limits, k, x * y, s, square, nodes, PANEL, COLUMNS),
+        -0.5 * square - _LOG_TWO_PI,
+    )
     some, mixed = (k1 > 0) | (k2 > 0), (k1 > 0) != (k2 > 0)
     upper = tl.where(mixed, tl.where(k1 > 0, x, y), tl.minimum(x, y))
     lower = tl.where(mixed, -tl.sqrt(square), -tl.maximum(x, y))
     log_upper, log_lower = _split(_log_normal_cdf(_join(upper, lower)))
     # Phi(upper) - Phi(lower) + wedge, all over Phi(upper); or the wedge alone
-    relative = wedge * tl.exp(log_factor - log_upper) - libdevice.expm1(tl.minimum(log_lower - log_upper, 0.0))
+    relative = wedge * tl.exp(log_factor - log_upper) - libdevice.expm1(
+        tl.minimum(log_lower - log_upper, 0.0)
+    )
     value = tl.log(tl.where(some, relative, wedge)) + tl.where(some, log_upper, log_factor)
     slopes = tl.where(impossible[:, None], 0.0, _slope(limits, k, value[:, None]))
     value = tl.where(impossible, float("-inf"), value)
-    return tl.where(undefined, float("nan"), value), tl.where(undefined[:, None], float("nan"), slopes)
+    return tl.where(undefined, float("nan"), value), tl.where(
+        undefined[:, None], float("nan"), slopes
+    )
 
 
 @triton.jit
 def _residual(outputs, y, table, at, y_at, inside, MISSING: tl.constexpr):
     """One standardised residual for each row, 0 where the response was not observed."""
     response = tl.load(y + y_at, mask=inside, other=0.0).to(tl.float64)
-    residual = (response - tl.load(outputs + at, mask=inside, other=0.0).to(tl.float64)) * tl.load(table)
+    residual = (response - tl.load(outputs + at, mask=inside, other=0.0).to(tl.float64)) * tl.load(
+        table
+    )
     if MISSING:
         residual = tl.where(response == response, residual, 0.0)
     return residual
@@ -199,9 +228,22 @@ def _residual(outputs, y, table, at, y_at, inside, MISSING: tl.constexpr):
 
 @triton.jit
 def _density_kernel(
-    outputs, y, table, value, gradient, n, row_stride, column_stride, y_row_stride, y_column_stride,
-    P0: tl.constexpr, MISSING: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-    PANEL: tl.constexpr, NODES_AT: tl.constexpr,
+    outputs,
+    y,
+    table,
+    value,
+    gradient,
+    n,
+    row_stride,
+    column_stride,
+    y_row_stride,
+    y_column_stride,
+    P0: tl.constexpr,
+    MISSING: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PANEL: tl.constexpr,
+    NODES_AT: tl.constexpr,
 ):
     WIDTH: tl.constexpr = P0 * P0 + 2 * P0 + 4
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -218,23 +260,46 @@ def _density_kernel(
     loading = (c + P0 * P0)[:, None] + which * P0
     others = c + P0 * P0 + 2 * P0
     inverse_sd = tl.load(others[:, None] + which)
-    logit_at, label_at = at[:, None] + (P0 + which) * column_stride, y_at[:, None] + (P0 + which) * y_column_stride
-    score, slope = _score_and_slope(tl.load(outputs + logit_at, mask=inside[:, None], other=0.0).to(tl.float64))
+    logit_at, label_at = (
+        at[:, None] + (P0 + which) * column_stride,
+        y_at[:, None] + (P0 + which) * y_column_stride,
+    )
+    score, slope = _score_and_slope(
+        tl.load(outputs + logit_at, mask=inside[:, None], other=0.0).to(tl.float64)
+    )
     label = tl.load(y + label_at, mask=inside[:, None], other=0.0).to(tl.float64)
     sign = 2 * label - 1
     mean, quadratic = score * inverse_sd, tl.zeros([BLOCK], dtype=tl.float64)
     for i in tl.static_range(P0):
-        e = _residual(outputs, y, scales + i, at + i * column_stride, y_at + i * y_column_stride, inside, MISSING)
+        e = _residual(
+            outputs,
+            y,
+            scales + i,
+            at + i * column_stride,
+            y_at + i * y_column_stride,
+            inside,
+            MISSING,
+        )
         mean += tl.load(loading + i) * e[:, None]
         for j in tl.static_range(P0):
-            f = _residual(outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
+            f = _residual(
+                outputs,
+                y,
+                scales + j,
+                at + j * column_stride,
+                y_at + j * y_column_stride,
+                inside,
+                MISSING,
+            )
             quadratic += tl.load(c + i * P0 + j) * e * f
     limits = sign * mean
     if MISSING:
         limits = tl.where(label == label, limits, _UNBOUNDED)
         sign = tl.where(label == label, sign, 0.0)
     sign1, sign2 = _split(sign)
-    cell, slopes = _log_quadrant(limits, sign1 * sign2 * tl.load(others + 2), table + NODES_AT, PANEL, COLUMNS)
+    cell, slopes = _log_quadrant(
+        limits, sign1 * sign2 * tl.load(others + 2), table + NODES_AT, PANEL, COLUMNS
+    )
     pull = slopes * sign  # derivatives in the standardised conditional means
     kind = value.dtype.element_ty
     tl.store(value + row, (cell - 0.5 * quadratic + tl.load(others + 3)).to(kind), mask=inside)
@@ -243,7 +308,15 @@ def _density_kernel(
     for i in tl.static_range(P0):
         by_mean = -tl.sum(tl.load(loading + i) * pull, 1)
         for j in tl.static_range(P0):
-            f = _residual(outputs, y, scales + j, at + j * column_stride, y_at + j * y_column_stride, inside, MISSING)
+            f = _residual(
+                outputs,
+                y,
+                scales + j,
+                at + j * column_stride,
+                y_at + j * y_column_stride,
+                inside,
+                MISSING,
+            )
             by_mean += tl.load(c + i * P0 + j) * f
         tl.store(to + i, (by_mean * tl.load(scales + i)).to(kind), mask=inside)
 
@@ -253,12 +326,26 @@ def launch(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Te
     n, p = outputs.shape
     value, gradient = outputs.new_empty(n), outputs.new_empty(n, p)
     columns, warps = (32, 4) if n <= FEW else (4, 1)
-    panel, nodes_at = (SINGLE, 2 * FULL) if n > FEW and outputs.dtype == torch.float32 else (FULL, 0)
+    panel, nodes_at = (
+        (SINGLE, 2 * FULL) if n > FEW and outputs.dtype == torch.float32 else (FULL, 0)
+    )
     block = 32 * warps // columns
     with torch.cuda.device_of(outputs):
         _density_kernel[(max(1, triton.cdiv(n, block)),)](
-            outputs, y, table, value, gradient, n, *outputs.stride(), *y.stride(),
-            P0=p - 2, MISSING=missing, BLOCK=block, COLUMNS=columns, PANEL=panel, NODES_AT=nodes_at,
+            outputs,
+            y,
+            table,
+            value,
+            gradient,
+            n,
+            *outputs.stride(),
+            *y.stride(),
+            P0=p - 2,
+            MISSING=missing,
+            BLOCK=block,
+            COLUMNS=columns,
+            PANEL=panel,
+            NODES_AT=nodes_at,
             num_warps=warps,
         )
     return value, gradient
@@ -266,7 +353,9 @@ def launch(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Te
 
 # torch.compile takes the kernel as one opaque operation (replayed in a CUDA graph like any other)
 _operation = torch.library.custom_op(
-    "cevit_lib::log_density", launch, mutates_args=(),
+    "cevit_lib::log_density",
+    launch,
+    mutates_args=(),
     schema="(Tensor outputs, Tensor y, Tensor table, bool missing) -> (Tensor, Tensor)",
 )
 
@@ -276,7 +365,9 @@ def _(outputs, y, table, missing):
     return outputs.new_empty(outputs.shape[0]), outputs.new_empty(outputs.shape)
 
 
-def density_and_gradient(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
+def density_and_gradient(
+    outputs: Tensor, y: Tensor, table: Tensor, missing: bool
+) -> tuple[Tensor, Tensor]:
     """Return what ``launch`` does; under ``torch.compile`` by a registered operation."""
     return (_operation if torch.compiler.is_compiling() else launch)(outputs, y, table, missing)
 
@@ -284,11 +375,16 @@ def density_and_gradient(outputs: Tensor, y: Tensor, table: Tensor, missing: boo
 @lru_cache
 def works(device: torch.device, p0: int) -> bool:
     """Say whether the kernel can be built and run on a device, by doing so once; a warning says why not."""
-    table = torch.full((HEADER + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64)
+    table = torch.full(
+        (HEADER + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64
+    )
     zeros = table.new_zeros(1, p0 + 2)
     try:
         return bool(launch(zeros, zeros, table, False)[0].isfinite().all())
     except Exception as error:  # no C compiler, a card or driver that Triton does not know, ...
-        warn(f"the copula loss runs operation by operation on {device}: Triton's kernel cannot be built ({error})",
-             RuntimeWarning, stacklevel=2)
+        warn(
+            f"the copula loss runs operation by operation on {device}: Triton's kernel cannot be built ({error})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return False

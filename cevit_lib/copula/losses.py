@@ -48,7 +48,11 @@ class CopulaLoss(nn.Module):
     """
 
     def __init__(
-        self, parameters: CopulaParameters, reduction: str = "sum", validate: bool = True, missing: bool | None = None
+        self,
+        parameters: CopulaParameters,
+        reduction: str = "sum",
+        validate: bool = True,
+        missing: bool | None = None,
     ) -> None:
         super().__init__()
         self.reduction, self.validate, self.missing = _known(reduction), validate, missing
@@ -78,7 +82,9 @@ class CopulaLoss(nn.Module):
         quick = self.tables[torch.float64].complete.rules and not torch.compiler.is_compiling()
         return torch.float64 if quick else torch.float32
 
-    def forward(self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None) -> Tensor:
+    def forward(
+        self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None
+    ) -> Tensor:
         """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed.
 
         An Apple GPU has no float64, which the parameters are kept in: there the loss is computed, and returned, on the
@@ -92,7 +98,9 @@ class CopulaLoss(nn.Module):
         if parameters is None:
             parameters = self.copula
             tables = self.tables.get(self._precision(outputs))
-        values = log_density(outputs, y, parameters, validate=self.validate, missing=self.missing, tables=tables)
+        values = log_density(
+            outputs, y, parameters, validate=self.validate, missing=self.missing, tables=tables
+        )
         return -REDUCTIONS[self.reduction](values)
 
     def extra_repr(self) -> str:
@@ -118,9 +126,20 @@ class EmpiricalLoss(nn.Module):
         As in ``log_density``. A missing response adds nothing and has gradient 0.
     """
 
-    def __init__(self, p0: int = 2, reduction: str = "sum", validate: bool = True, missing: bool | None = None) -> None:
+    def __init__(
+        self,
+        p0: int = 2,
+        reduction: str = "sum",
+        validate: bool = True,
+        missing: bool | None = None,
+    ) -> None:
         super().__init__()
-        self.p0, self.reduction, self.validate, self.missing = p0, _known(reduction), validate, missing
+        self.p0, self.reduction, self.validate, self.missing = (
+            p0,
+            _known(reduction),
+            validate,
+            missing,
+        )
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
@@ -141,9 +160,13 @@ def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tens
     """Return each observation's squared errors and cross entropies, added (n,)."""
     if missing:
         observed = ~torch.isnan(y)
-        y = torch.where(observed, y, 0.0)  # before any arithmetic: a NaN masked afterwards leaves a NaN gradient
+        y = torch.where(
+            observed, y, 0.0
+        )  # before any arithmetic: a NaN masked afterwards leaves a NaN gradient
     squared = (outputs[:, :p0] - y[:, :p0]).square()
-    crossed = nn.functional.binary_cross_entropy_with_logits(outputs[:, p0:], y[:, p0:], reduction="none")
+    crossed = nn.functional.binary_cross_entropy_with_logits(
+        outputs[:, p0:], y[:, p0:], reduction="none"
+    )
     if missing:
         squared = torch.where(observed[:, :p0], squared, 0.0)
         crossed = torch.where(observed[:, p0:], crossed, 0.0)

@@ -86,7 +86,9 @@ class CopulaParameters:
         """Return the smallest eigenvalue of the correlation matrix (one host synchronisation on CUDA)."""
         return _smallest_eigenvalue(self.correlation)
 
-    def shrink(self, weight: float | None = None, minimum_eigenvalue: float = 1e-2) -> CopulaParameters:
+    def shrink(
+        self, weight: float | None = None, minimum_eigenvalue: float = 1e-2
+    ) -> CopulaParameters:
         r"""Return parameters with :math:`(1 - w) \Gamma + w I` in place of :math:`\Gamma`.
 
         Parameters
@@ -106,16 +108,22 @@ class CopulaParameters:
             if not 0 < minimum_eigenvalue < 1:
                 raise ValueError(f"minimum_eigenvalue must lie in (0, 1), not {minimum_eigenvalue}")
             smallest = self.smallest_eigenvalue()
-            lacking = smallest < minimum_eigenvalue  # and then below 1, which makes the denominator positive
+            lacking = (
+                smallest < minimum_eigenvalue
+            )  # and then below 1, which makes the denominator positive
             weight = (minimum_eigenvalue - smallest) / (1 - smallest) if lacking else 0.0
         if not 0 <= weight <= 1:
             raise ValueError(f"weight must lie in [0, 1], not {weight}")
         identity = torch.eye(self.p, dtype=self.correlation.dtype, device=self.correlation.device)
-        return CopulaParameters((1 - weight) * self.correlation + weight * identity, self.scale, validate=False)
+        return CopulaParameters(
+            (1 - weight) * self.correlation + weight * identity, self.scale, validate=False
+        )
 
     def to(self, *args: Any, **kwargs: Any) -> CopulaParameters:
         """Return the parameters moved or cast as ``torch.Tensor.to`` would (device, dtype or both)."""
-        return CopulaParameters(self.correlation.to(*args, **kwargs), self.scale.to(*args, **kwargs), validate=False)
+        return CopulaParameters(
+            self.correlation.to(*args, **kwargs), self.scale.to(*args, **kwargs), validate=False
+        )
 
     def detach(self) -> CopulaParameters:
         """Return the parameters cut from the graph that made them."""
@@ -123,7 +131,10 @@ class CopulaParameters:
 
     def to_dict(self) -> dict[str, list]:
         """Return nested lists, as a record stores them."""
-        return {"correlation": self.correlation.detach().cpu().tolist(), "scale": self.scale.detach().cpu().tolist()}
+        return {
+            "correlation": self.correlation.detach().cpu().tolist(),
+            "scale": self.scale.detach().cpu().tolist(),
+        }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> CopulaParameters:
@@ -138,7 +149,9 @@ class CopulaParameters:
 
     def __repr__(self) -> str:
         numbers = self.to_dict()
-        rows = ", ".join("[" + ", ".join(f"{value:.4g}" for value in row) + "]" for row in numbers["correlation"])
+        rows = ", ".join(
+            "[" + ", ".join(f"{value:.4g}" for value in row) + "]" for row in numbers["correlation"]
+        )
         scales = ", ".join(f"{value:.4g}" for value in numbers["scale"])
         return f"CopulaParameters(correlation=[{rows}], scale=[{scales}])"
 
@@ -151,8 +164,14 @@ def _as_float_tensor(values: Any) -> Tensor:
 
 
 def _check_shapes(correlation: Tensor, scale: Tensor) -> None:
-    if correlation.dim() != 2 or correlation.shape[0] != correlation.shape[1] or correlation.shape[0] == 0:
-        raise ShapeError(f"correlation has shape {tuple(correlation.shape)}; expected a square matrix (p, p)")
+    if (
+        correlation.dim() != 2
+        or correlation.shape[0] != correlation.shape[1]
+        or correlation.shape[0] == 0
+    ):
+        raise ShapeError(
+            f"correlation has shape {tuple(correlation.shape)}; expected a square matrix (p, p)"
+        )
     if scale.dim() != 1 or scale.shape[0] > correlation.shape[0]:
         raise ShapeError(
             f"scale has shape {tuple(scale.shape)} beside a correlation matrix of shape {tuple(correlation.shape)}; "
@@ -175,7 +194,9 @@ def _check_correlation(correlation: Tensor) -> None:
     if not bool(torch.isfinite(matrix).all()):
         row, column = (~torch.isfinite(matrix)).nonzero()[0].tolist()
         value = float(matrix[row, column])
-        raise NotPositiveDefiniteError(f"correlation[{row}, {column}] is {value}, not a finite number")
+        raise NotPositiveDefiniteError(
+            f"correlation[{row}, {column}] is {value}, not a finite number"
+        )
     # float32 matrices that went through a division are symmetric only to rounding
     tolerance = 1e-5 if correlation.dtype != torch.float64 else 1e-8
     asymmetry = (matrix - matrix.T).abs()

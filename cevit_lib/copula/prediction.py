@@ -59,10 +59,16 @@ def class_probabilities(
         return printed_conditional_cells(outputs, y.to(outputs), parameters, formula)
     measured = torch.full_like(outputs, torch.nan) if y is None else y.to(outputs)
     measured = measured[:, : parameters.p0]
-    cells = torch.tensor(list(product((0.0, 1.0), repeat=parameters.p1)), dtype=outputs.dtype, device=outputs.device)
+    cells = torch.tensor(
+        list(product((0.0, 1.0), repeat=parameters.p1)), dtype=outputs.dtype, device=outputs.device
+    )
     n, count = len(outputs), len(cells)
-    responses = torch.cat((measured.repeat_interleave(count, 0), cells.repeat(n, 1)), 1)  # (n * cells, p)
-    logs = log_density(outputs.repeat_interleave(count, 0), responses, parameters, validate=False, missing=True)
+    responses = torch.cat(
+        (measured.repeat_interleave(count, 0), cells.repeat(n, 1)), 1
+    )  # (n * cells, p)
+    logs = log_density(
+        outputs.repeat_interleave(count, 0), responses, parameters, validate=False, missing=True
+    )
     # the density of what was measured is common to an observation's cells and cancels
     return torch.softmax(logs.reshape(n, count), 1).reshape(n, *[2] * parameters.p1)
 
@@ -103,7 +109,9 @@ class Completed(NamedTuple):
 
     mean: Tensor  # (n, p0) conditional means of the continuous responses
     sd: Tensor  # (n, p0) conditional standard deviations, 0 where observed
-    probability: Tensor  # (n, p1) conditional probabilities of a positive label; 0 or 1 where observed
+    probability: (
+        Tensor  # (n, p1) conditional probabilities of a positive label; 0 or 1 where observed
+    )
 
 
 def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParameters) -> Completed:
@@ -147,7 +155,10 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
     check_pair(outputs, y_with_nan, parameters)
     check_labels(y_with_nan, parameters.p0)
     with torch.inference_mode(False), torch.enable_grad():
-        exact, y = outputs.detach().clone().double(), y_with_nan.detach().clone().to(outputs.device).double()
+        exact, y = (
+            outputs.detach().clone().double(),
+            y_with_nan.detach().clone().to(outputs.device).double(),
+        )
         fixed = parameters.detach().to(device=outputs.device, dtype=torch.float64)
         mean, sd = _missing_continuous(exact, y, fixed)
         probability = _missing_labels(exact, y, fixed)
@@ -167,12 +178,16 @@ def _missing_labels(outputs: Tensor, y: Tensor, parameters: CopulaParameters) ->
     return torch.stack(columns, 1) if columns else y[:, parameters.p0 :]
 
 
-def _missing_continuous(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> tuple[Tensor, Tensor]:
+def _missing_continuous(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters
+) -> tuple[Tensor, Tensor]:
     """Return mean and SD of each continuous response given everything observed, both (n, p0)."""
     p0 = parameters.p0
     observed = ~torch.isnan(y[:, :p0])
     measured = torch.where(observed, y[:, :p0], outputs[:, :p0])
-    location, covariance = _latent_moments((measured - outputs[:, :p0]) / parameters.scale, observed, parameters)
+    location, covariance = _latent_moments(
+        (measured - outputs[:, :p0]) / parameters.scale, observed, parameters
+    )
     gradient, hessian = _cell_derivatives(outputs, y, parameters)
     cross = covariance[:, :p0, p0:]  # (n, p0, p1)
     mean = location[:, :p0] + (cross @ gradient.unsqueeze(-1)).squeeze(-1)
@@ -181,7 +196,9 @@ def _missing_continuous(outputs: Tensor, y: Tensor, parameters: CopulaParameters
     return mean, torch.where(observed, 0.0, parameters.scale * variance.clamp_min(0).sqrt())
 
 
-def _latent_moments(residual: Tensor, observed: Tensor, parameters: CopulaParameters) -> tuple[Tensor, Tensor]:
+def _latent_moments(
+    residual: Tensor, observed: Tensor, parameters: CopulaParameters
+) -> tuple[Tensor, Tensor]:
     """Return mean (n, p) and covariance (n, p, p) of the latent vector given the observed residuals."""
     p0, gamma = parameters.p0, parameters.correlation
     precision = condition(parameters, observed).precision  # zero rows and columns where missing
@@ -189,7 +206,9 @@ def _latent_moments(residual: Tensor, observed: Tensor, parameters: CopulaParame
     return (regression @ residual.unsqueeze(-1)).squeeze(-1), gamma - regression @ gamma[:p0]
 
 
-def _cell_derivatives(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> tuple[Tensor, Tensor]:
+def _cell_derivatives(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters
+) -> tuple[Tensor, Tensor]:
     """Return gradient (n, p1) and Hessian (n, p1, p1) of the observed cell's log probability in the scores' mean."""
     shift = torch.zeros_like(outputs[:, parameters.p0 :])
     if parameters.p1 == 0:
@@ -199,5 +218,8 @@ def _cell_derivatives(outputs: Tensor, y: Tensor, parameters: CopulaParameters) 
     upper, sign = upper_limits(outputs, y, c, missing=True)
     value = log_cell(upper + sign * c.inverse_sd * shift, sign, c).sum()
     (gradient,) = torch.autograd.grad(value, shift, create_graph=True)
-    rows = [torch.autograd.grad(column.sum(), shift, retain_graph=True)[0] for column in gradient.unbind(1)]
+    rows = [
+        torch.autograd.grad(column.sum(), shift, retain_graph=True)[0]
+        for column in gradient.unbind(1)
+    ]
     return gradient.detach(), torch.stack(rows, 1)

@@ -20,12 +20,19 @@ from torch import Tensor
 from cevit_lib.copula.conditional import Conditional, condition
 from cevit_lib.copula.parameters import CopulaParameters
 from cevit_lib.errors import ShapeError
-from cevit_lib.normal import bivariate_normal_cdf, log_multivariate_normal_cdf, log_normal_cdf, normal_score
+from cevit_lib.normal import (
+    bivariate_normal_cdf,
+    log_multivariate_normal_cdf,
+    log_normal_cdf,
+    normal_score,
+)
 
 FORMULAS = ("right", "printed", "printed-corollary")
 
 
-def printed_log_density(outputs: Tensor, y: Tensor, parameters: CopulaParameters, formula: str) -> Tensor:
+def printed_log_density(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, formula: str
+) -> Tensor:
     """Return the log density (n,) by a printed formula; NaN where its probability is negative or ``y`` has NaN."""
     c, location = _standardised_location(outputs, y, parameters)
     residual = (y[:, : parameters.p0] - outputs[:, : parameters.p0]) * c.inverse_scale
@@ -79,14 +86,18 @@ def _need_two_labels(parameters: CopulaParameters) -> None:
         raise ShapeError(f"this printed formula is for two binary responses, not {parameters.p1}")
 
 
-def _standardised_location(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> tuple[Conditional, Tensor]:
+def _standardised_location(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters
+) -> tuple[Conditional, Tensor]:
     """Return the constants, and the conditional mean of the latent scores in units of their conditional SD (n, p1)."""
     c = condition(parameters).to(outputs)
     residual = (y[:, : parameters.p0] - outputs[:, : parameters.p0]) * c.inverse_scale
     return c, residual @ c.loading[0].mT
 
 
-def _bracket(outputs: Tensor, location: Tensor, c: Conditional, labels: Tensor, parameters: CopulaParameters) -> Tensor:
+def _bracket(
+    outputs: Tensor, location: Tensor, c: Conditional, labels: Tensor, parameters: CopulaParameters
+) -> Tensor:
     """Return the bracket of equation (10) as printed: right univariate terms, raw logits in the bivariate one."""
     _need_two_labels(parameters)
     logit = outputs[:, parameters.p0 :]
@@ -96,19 +107,28 @@ def _bracket(outputs: Tensor, location: Tensor, c: Conditional, labels: Tensor, 
     both = bivariate_normal_cdf(raw[:, 0], raw[:, 1], c.correlation[:, 0, 1])
     y3, y4 = labels[:, 0], labels[:, 1]
     return (
-        y4 * (1 - 2 * y3) * below[:, 0] + y3 * (1 - 2 * y4) * below[:, 1] + (1 - 2 * y3) * (1 - 2 * y4) * both + y3 * y4
+        y4 * (1 - 2 * y3) * below[:, 0]
+        + y3 * (1 - 2 * y4) * below[:, 1]
+        + (1 - 2 * y3) * (1 - 2 * y4) * both
+        + y3 * y4
     )
 
 
-def _corollary(outputs: Tensor, location: Tensor, c: Conditional, labels: Tensor, p0: int) -> Tensor:
+def _corollary(
+    outputs: Tensor, location: Tensor, c: Conditional, labels: Tensor, p0: int
+) -> Tensor:
     """Return the alternating sum of Corollary A.1 with its printed limits, for any number of labels."""
     threshold = -normal_score(outputs[:, p0:])
     total = 0.0
     for flipped in product((0.0, 1.0), repeat=labels.shape[-1]):
         flipped = labels.new_tensor(flipped)
-        subset = torch.where(flipped == 1, labels, 1.0).prod(-1)  # 1 where every flipped label is positive
+        subset = torch.where(flipped == 1, labels, 1.0).prod(
+            -1
+        )  # 1 where every flipped label is positive
         limit = torch.where((labels == 1) & (flipped == 0), -threshold, threshold)
         upper = limit * c.inverse_sd - location
-        probability = log_multivariate_normal_cdf(upper, torch.zeros_like(upper), c.correlation).exp()
+        probability = log_multivariate_normal_cdf(
+            upper, torch.zeros_like(upper), c.correlation
+        ).exp()
         total = total + (-1) ** int(flipped.sum()) * subset * probability
     return total

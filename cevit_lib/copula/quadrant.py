@@ -53,7 +53,9 @@ def rule(correlation: float) -> Rule | None:
     sine = np.sin(0.5 * np.arcsin(correlation) * (node + 1))
     exponents = np.stack((np.full(count, -0.5), sine)) / (1 - sine**2)
     weights = 0.5 * np.arcsin(correlation) * weight * 4 / (2 * pi)
-    return Rule(*(torch.tensor(part, dtype=torch.float64) for part in (exponents, weights, correlation)))
+    return Rule(
+        *(torch.tensor(part, dtype=torch.float64) for part in (exponents, weights, correlation))
+    )
 
 
 def rules(correlation: Tensor) -> tuple[Rule | None, ...] | None:
@@ -61,7 +63,11 @@ def rules(correlation: Tensor) -> tuple[Rule | None, ...] | None:
 
     It looks at values, so not on an accelerator, under ``torch.compile`` or in ``torch.func.vmap``.
     """
-    if correlation.shape[-1] != 2 or correlation.device.type != "cpu" or torch.compiler.is_compiling():
+    if (
+        correlation.shape[-1] != 2
+        or correlation.device.type != "cpu"
+        or torch.compiler.is_compiling()
+    ):
         return None
     try:
         return tuple(rule(value) for value in correlation[:, 0, 1].tolist())
@@ -81,9 +87,13 @@ def log_cells_by_pattern(
     if index is None:
         return log_cell_with_slopes(upper, product, correlation, tabled[0], least)
     value, slopes = upper.new_empty(len(upper)), torch.empty_like(upper)
-    for pattern in index.unique().tolist():  # patterns of missing continuous responses, at most 2 ** p0
+    for (
+        pattern
+    ) in index.unique().tolist():  # patterns of missing continuous responses, at most 2 ** p0
         rows = (index == pattern).nonzero().squeeze(-1)
-        found = log_cell_with_slopes(upper[rows], product[rows], correlation[rows], tabled[pattern], least)
+        found = log_cell_with_slopes(
+            upper[rows], product[rows], correlation[rows], tabled[pattern], least
+        )
         value[rows], slopes[rows] = found
     return value, slopes
 
@@ -106,14 +116,18 @@ def quick_score(logit: Tensor) -> tuple[Tensor, Tensor]:
 
 def exact_cell_with_slopes(upper: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
     """Return log probability and slopes from ``cevit_lib.normal``: right everywhere, no waiting on CUDA."""
-    value, first, second, _ = log_bivariate_normal_cdf_with_gradients(upper[..., 0], upper[..., 1], rho)
+    value, first, second, _ = log_bivariate_normal_cdf_with_gradients(
+        upper[..., 0], upper[..., 1], rho
+    )
     return value, torch.stack((first, second), -1)
 
 
 def _far_cells(upper: Tensor, rho: Tensor, swapped: Tensor) -> tuple[Tensor, Tensor]:
     """Return log probability and slopes of a few rows by the one formula that holds everywhere."""
     value = log_wedge_value(upper[:, 0], upper[:, 1], rho, WEDGE_NODES[torch.float64])
-    return value, torch.exp(log_normal_cdf(swapped) - 0.5 * upper * upper - 0.5 * log(2 * pi) - value.unsqueeze(-1))
+    return value, torch.exp(
+        log_normal_cdf(swapped) - 0.5 * upper * upper - 0.5 * log(2 * pi) - value.unsqueeze(-1)
+    )
 
 
 def log_cell_with_slopes(
@@ -138,13 +152,23 @@ def log_cell_with_slopes(
         return exact_cell_with_slopes(upper, product * correlation)
     rho = product * nodes.correlation
     standard = torch.rsqrt(1 - rho * rho)
-    swapped = torch.addcmul(upper.flip(-1), rho.unsqueeze(-1), upper, value=-1) * standard.unsqueeze(-1)
+    swapped = torch.addcmul(
+        upper.flip(-1), rho.unsqueeze(-1), upper, value=-1
+    ) * standard.unsqueeze(-1)
     below = torch.special.erfc(torch.cat((upper, swapped), -1).mul_(-sqrt(0.5)))  # 2 Phi, (n, 4)
     square = upper * upper
-    features = torch.stack((square[:, 0] + square[:, 1], upper[:, 0] * upper[:, 1] * product), -1)  # (n, 2)
+    features = torch.stack(
+        (square[:, 0] + square[:, 1], upper[:, 0] * upper[:, 1] * product), -1
+    )  # (n, 2)
     integral = torch.mv(torch.mm(features, nodes.exponents).exp_(), nodes.weights)
     probability = 0.25 * torch.addcmul(below[:, 0] * below[:, 1], product, integral)
-    slopes = square.mul_(-0.5).exp_().mul_(below[:, 2:]).div_(probability.unsqueeze(-1)).mul_(0.5 / sqrt(2 * pi))
+    slopes = (
+        square.mul_(-0.5)
+        .exp_()
+        .mul_(below[:, 2:])
+        .div_(probability.unsqueeze(-1))
+        .mul_(0.5 / sqrt(2 * pi))
+    )
     value = probability.log()
     hard = ~(probability > least)
     if hard.any():

@@ -30,7 +30,9 @@ def check_outputs(outputs: Tensor, parameters: CopulaParameters) -> None:
         They are not.
     """
     if outputs.dim() != 2:
-        raise ShapeError(f"outputs have shape {tuple(outputs.shape)}; expected (n, p), one row for each observation")
+        raise ShapeError(
+            f"outputs have shape {tuple(outputs.shape)}; expected (n, p), one row for each observation"
+        )
     if outputs.shape[-1] != parameters.p:
         raise ShapeError(
             f"outputs have {outputs.shape[-1]} columns but the parameters describe {parameters.p} responses "
@@ -66,7 +68,11 @@ def check_labels(y: Tensor, p0: int) -> None:
     wrong[:, p0:] = ~((labels == 0) | (labels == 1) | torch.isnan(labels))
     if bool(wrong.any()):
         row, column = wrong.nonzero()[0].tolist()
-        expected = "0, 1 or NaN (not observed)" if column >= p0 else "a finite number or NaN (not observed)"
+        expected = (
+            "0, 1 or NaN (not observed)"
+            if column >= p0
+            else "a finite number or NaN (not observed)"
+        )
         kind = "binary" if column >= p0 else "continuous"
         raise LabelError(
             f"y[{row}, {column}] is {float(y[row, column]):g}; the {kind} response in column {column} must be "

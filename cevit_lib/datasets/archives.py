@@ -33,10 +33,14 @@ def image_folder(root: Path, kind: str) -> Path:
     prepared = root / f"images_{kind}"
     if prepared.is_dir():
         return prepared
-    for folder in sorted(path for path in root.rglob("*") if path.is_dir() and kind in path.name.casefold()):
+    for folder in sorted(
+        path for path in root.rglob("*") if path.is_dir() and kind in path.name.casefold()
+    ):
         if any(path.suffix.casefold() == ".jpg" for path in folder.iterdir()):
             return folder
-    raise DataError(f"{root} holds no folder of photographs named after {kind}; unpack that archive of GRAPE there.")
+    raise DataError(
+        f"{root} holds no folder of photographs named after {kind}; unpack that archive of GRAPE there."
+    )
 
 
 def grape_pairs(root: Path) -> pd.DataFrame:
@@ -60,14 +64,20 @@ def grape_pairs(root: Path) -> pd.DataFrame:
     wanted = ("Subject Number", "Laterality", "OCT RNFL thickness", "Corresponding CFP", "VF")
     lacking = [name for name in wanted if name not in place]
     if lacking:
-        raise DataError(f"{path}, sheet Baseline lacks {', '.join(lacking)}; it has {', '.join(place)}.")
+        raise DataError(
+            f"{path}, sheet Baseline lacks {', '.join(lacking)}; it has {', '.join(place)}."
+        )
     fields = sheet.loc[2:, place["VF"] : place["VF"] + 60].apply(pd.to_numeric, errors="coerce")
     fields = fields.drop(columns=[place["VF"] + point for point in BLIND_SPOT])
-    eyes = pd.DataFrame({
-        "subject": sheet.loc[2:, place["Subject Number"]], "eye": sheet.loc[2:, place["Laterality"]],
-        "rnfl_mean": sheet.loc[2:, place["OCT RNFL thickness"]], "image": sheet.loc[2:, place["Corresponding CFP"]],
-        "vf_ms": fields.clip(lower=0).mean(axis=1, skipna=False).round(3),
-    }).dropna(subset=["subject"])  # fmt: skip
+    eyes = pd.DataFrame(
+        {
+            "subject": sheet.loc[2:, place["Subject Number"]],
+            "eye": sheet.loc[2:, place["Laterality"]],
+            "rnfl_mean": sheet.loc[2:, place["OCT RNFL thickness"]],
+            "image": sheet.loc[2:, place["Corresponding CFP"]],
+            "vf_ms": fields.clip(lower=0).mean(axis=1, skipna=False).round(3),
+        }
+    ).dropna(subset=["subject"])
     eyes = eyes.map(_text)
     return _wide(eyes, root)
 
@@ -100,7 +110,11 @@ def _papila_rows(path: Path, eye: str) -> list[tuple[int, dict[str, str]]]:
     for column in sheet:
         names = [str(v).strip().casefold() for v in sheet[column].iloc[:3] if not pd.isna(v)]
         place |= {name: column for name in names if name not in place}
-    lacking = [name for name in ("age", "gender", "dioptre_1", "dioptre_2", "axial_length") if name not in place]
+    lacking = [
+        name
+        for name in ("age", "gender", "dioptre_1", "dioptre_2", "axial_length")
+        if name not in place
+    ]
     if lacking:
         raise DataError(f"{path.name} lacks {', '.join(lacking)}; it has {', '.join(place)}.")
     rows = []
@@ -116,15 +130,28 @@ def _papila_rows(path: Path, eye: str) -> list[tuple[int, dict[str, str]]]:
         known = sphere and cylinder and (patient, eye) != PAPILA_SHIFTED
         se = f"{float(sphere) + float(cylinder) / 2:g}" if known else ""
         sex = {"0": "M", "1": "F"}.get(text["gender"], "")
-        rows.append((int(index) + 1, {"patient": patient, "eye": eye, "age": text["age"], "sex": sex,
-                                      "axial_length": text["axial_length"], "se": se}))  # fmt: skip
+        rows.append(
+            (
+                int(index) + 1,
+                {
+                    "patient": patient,
+                    "eye": eye,
+                    "age": text["age"],
+                    "sex": sex,
+                    "axial_length": text["axial_length"],
+                    "se": se,
+                },
+            )
+        )
     return rows
 
 
 def _sheet(path: Path, name: str | None) -> pd.DataFrame:
     """Return a sheet without any header; its index is the line less one."""
     try:
-        return pd.read_excel(path, sheet_name=0 if name is None else name, header=None, dtype=object)
+        return pd.read_excel(
+            path, sheet_name=0 if name is None else name, header=None, dtype=object
+        )
     except ImportError:
         raise
     except Exception as error:  # openpyxl lets errors of zip, XML and its own through
@@ -141,7 +168,10 @@ def _text(value: object) -> str:
 
 def _wide(eyes: pd.DataFrame, root: Path) -> pd.DataFrame:
     """Lay both eyes of a patient beside each other; who has one only is left out."""
-    files = {kind: {p.name for p in root.rglob("*.jpg") if kind in p.parent.name.casefold()} for kind in ("roi", "cfp")}
+    files = {
+        kind: {p.name for p in root.rglob("*.jpg") if kind in p.parent.name.casefold()}
+        for kind in ("roi", "cfp")
+    }
     rows, lines = [], []
     for subject, of in eyes.groupby("subject", sort=False):
         by = {eye: row for eye, row in zip(of["eye"], of.to_dict("records"), strict=True)}

@@ -84,23 +84,35 @@ def read_cells(
     elif content.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise DataError(f"table {path} is no text file; save it as CSV or as .xlsx.")
     else:
-        lines = _text_lines(_decoded(content, path, encoding, facts, problems), path, separator, facts)
+        lines = _text_lines(
+            _decoded(content, path, encoding, facts, problems), path, separator, facts
+        )
     lines = [(number, cells) for number, cells in lines if any(cells)]
     if len(lines) < 2:
-        raise DataError(f"table {path} has {len(lines)} lines with text; expected a header and at least one row.")
+        raise DataError(
+            f"table {path} has {len(lines)} lines with text; expected a header and at least one row."
+        )
     header = lines[0][1]
     while header and not header[-1]:
         header.pop()
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
-        raise DataError(f"table {path}, line {lines[0][0]}: column {twice[0]!r} stands twice; give each its own name.")
+        raise DataError(
+            f"table {path}, line {lines[0][0]}: column {twice[0]!r} stands twice; give each its own name."
+        )
     rows = []
     for number, cells in lines[1:]:
         if any(cells[len(header) :]):
-            problems.append(Problem(f"{len(cells)} cells for {len(header)} columns: an unquoted separator?", number))
+            problems.append(
+                Problem(
+                    f"{len(cells)} cells for {len(header)} columns: an unquoted separator?", number
+                )
+            )
             continue
         cells = cells + [""] * (len(header) - len(cells))
-        rows.append((number, {name: cell for name, cell in zip(header, cells, strict=False) if name}))
+        rows.append(
+            (number, {name: cell for name, cell in zip(header, cells, strict=False) if name})
+        )
     return Cells([name for name in header if name], rows, facts, problems)
 
 
@@ -141,26 +153,41 @@ def _decoded(
         try:
             text = content.decode(name)
         except LookupError:
-            raise DataError(f"layout, 'encoding': {name!r} is unknown; give utf-8, cp1252, gb18030 ...") from None
+            raise DataError(
+                f"layout, 'encoding': {name!r} is unknown; give utf-8, cp1252, gb18030 ..."
+            ) from None
         except UnicodeDecodeError as error:
             wrong = error
             continue
         if name == "cp1252":
-            problems.append(Problem("the table is no UTF-8 and was read as Windows-1252; name 'encoding' in the layout "
-                                    "if letters look wrong", error=False))  # fmt: skip
+            problems.append(
+                Problem(
+                    "the table is no UTF-8 and was read as Windows-1252; name 'encoding' in the layout "
+                    "if letters look wrong",
+                    error=False,
+                )
+            )
         facts["encoding"] = name
         if "\0" in text:
             break
         return text.removeprefix("\ufeff")
     else:
         line = content[: wrong.start].count(b"\n") + 1
-        raise DataError(f"table {path}, line {line}: not {name} text; name its 'encoding' in the layout.")
-    raise DataError(f"table {path} holds zero bytes: it is no text, or UTF-16 without its mark; save it as UTF-8 CSV.")
+        raise DataError(
+            f"table {path}, line {line}: not {name} text; name its 'encoding' in the layout."
+        )
+    raise DataError(
+        f"table {path} holds zero bytes: it is no text, or UTF-16 without its mark; save it as UTF-8 CSV."
+    )
 
 
-def _text_lines(text: str, path: Path, separator: str | None, facts: dict[str, str]) -> list[tuple[int, list[str]]]:
+def _text_lines(
+    text: str, path: Path, separator: str | None, facts: dict[str, str]
+) -> list[tuple[int, list[str]]]:
     first = re.sub(r'"[^"]*"', "", next((line for line in text.splitlines() if line.strip()), ""))
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator) or max(SEPARATORS, key=first.count)
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator) or max(
+        SEPARATORS, key=first.count
+    )
     if len(separator) != 1:
         raise DataError(f"layout, 'separator': {separator!r}; give one character, or tab.")
     facts["separator"] = separator
@@ -171,28 +198,43 @@ def _text_lines(text: str, path: Path, separator: str | None, facts: dict[str, s
             lines.append((start, [cell.strip() for cell in cells]))
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"table {path}, line {start}: {error}; a quote that is not closed?") from None
+        raise DataError(
+            f"table {path}, line {start}: {error}; a quote that is not closed?"
+        ) from None
     return lines
 
 
-def _excel_lines(content: bytes, path: Path, sheet: str | None, facts: dict[str, str]) -> list[tuple[int, list[str]]]:
+def _excel_lines(
+    content: bytes, path: Path, sheet: str | None, facts: dict[str, str]
+) -> list[tuple[int, list[str]]]:
     import openpyxl
 
     try:
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     except Exception as error:  # openpyxl lets errors of zip, XML and its own through
-        raise DataError(f"table {path} is no readable Excel file ({error}); save it again or as CSV.") from None
+        raise DataError(
+            f"table {path} is no readable Excel file ({error}); save it again or as CSV."
+        ) from None
     if sheet is not None and sheet not in book.sheetnames:
-        raise DataError(f"table {path} has no sheet {sheet!r}; it has {', '.join(book.sheetnames)}.")
+        raise DataError(
+            f"table {path} has no sheet {sheet!r}; it has {', '.join(book.sheetnames)}."
+        )
     page = book[sheet] if sheet is not None else book.worksheets[0]
     facts["sheet"] = page.title
-    return [(number, [_excel_text(cell) for cell in row]) for number, row in enumerate(page.iter_rows(), 1)]
+    return [
+        (number, [_excel_text(cell) for cell in row])
+        for number, row in enumerate(page.iter_rows(), 1)
+    ]
 
 
 def _excel_text(cell) -> str:
     value = cell.value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and re.fullmatch("0+", cell.number_format or ""):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and re.fullmatch("0+", cell.number_format or "")
+    ):
         return str(value).zfill(len(cell.number_format))
     return "" if value is None else str(value).strip()

@@ -58,7 +58,9 @@ def read_dicom(path: Path) -> Dicom:
             f"image {path} is DICOM and cannot be read ({said}); fetch it again, or export it as PNG or TIFF."
         ) from None
     side = str(header.get("ImageLaterality") or header.get("Laterality") or "")
-    return Dicom(picture, SIDES.get(side), int(header.BitsStored), int(header.get("NumberOfFrames") or 1))
+    return Dicom(
+        picture, SIDES.get(side), int(header.BitsStored), int(header.get("NumberOfFrames") or 1)
+    )
 
 
 def _picture(samples: np.ndarray, header) -> Image:
@@ -67,7 +69,9 @@ def _picture(samples: np.ndarray, header) -> Image:
 
     bits, kind = int(header.BitsStored), str(header.PhotometricInterpretation)
     if int(header.BitsAllocated) not in (8, 16) or int(header.get("PixelRepresentation") or 0):
-        raise ValueError(f"{header.BitsAllocated} bits a sample or signed ones; expected 8 or 16 without sign")
+        raise ValueError(
+            f"{header.BitsAllocated} bits a sample or signed ones; expected 8 or 16 without sign"
+        )
     if kind == "PALETTE COLOR":
         from pydicom.pixels import apply_color_lut
 

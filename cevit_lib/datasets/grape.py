@@ -66,7 +66,9 @@ def load_grape(
         The folder, a column, a value or a file is missing or wrong; the message names it.
     """
     if images not in ("roi", "cfp") or missing not in ("drop", "keep"):
-        raise ParameterError(f"images={images!r}, missing={missing!r}: give 'roi' or 'cfp', and 'drop' or 'keep'.")
+        raise ParameterError(
+            f"images={images!r}, missing={missing!r}: give 'roi' or 'cfp', and 'drop' or 'keep'."
+        )
     root = _find(folder)
     table = _pairs(root)
     flow = {"patients with both eyes": len(table)}
@@ -77,7 +79,9 @@ def load_grape(
         axis=1,
     )
     keep = np.isfinite(y).all(1) if missing == "drop" else np.isfinite(y).any(1)
-    flow["without a response" if missing == "keep" else "without all four responses"] = int((~keep).sum())
+    flow["without a response" if missing == "keep" else "without all four responses"] = int(
+        (~keep).sum()
+    )
     table, y = table[keep], y[keep]
     flow["kept"] = len(table)
     return PairedEyes(
@@ -118,11 +122,17 @@ def _read_table(path: Path) -> pd.DataFrame:
     table.index = pd.RangeIndex(2, len(table) + 2)  # the line of the file, as an editor counts
     wanted = [
         "subject",
-        *(f"{stem}_{eye}" for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp") for eye in EYES),
+        *(
+            f"{stem}_{eye}"
+            for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
+            for eye in EYES
+        ),
     ]
     lacking = [column for column in wanted if column not in table]
     if lacking:
-        raise DataError(f"{path} lacks the columns {', '.join(lacking)}; it has {', '.join(table.columns)}.")
+        raise DataError(
+            f"{path} lacks the columns {', '.join(lacking)}; it has {', '.join(table.columns)}."
+        )
     twice = table.index[table["subject"].duplicated()]
     if len(twice):
         raise DataError(
@@ -139,7 +149,9 @@ def _with_photographs(table: pd.DataFrame, images: str, flow: dict[str, int]) ->
 
 def _numbers(table: pd.DataFrame, column: str, low: float, high: float) -> np.ndarray:
     """Return a column as numbers, empty cells as NaN; a wrong cell is named by line and column."""
-    numbers = pd.to_numeric(table[column].str.strip().replace({"": "nan", "/": "nan"}), errors="coerce")
+    numbers = pd.to_numeric(
+        table[column].str.strip().replace({"": "nan", "/": "nan"}), errors="coerce"
+    )
     text = table[column].str.strip()
     wrong = numbers.isna() & ~text.isin(["", "/"]) | (numbers < low) | (numbers > high)
     if wrong.any():
@@ -156,9 +168,13 @@ def _below(values: np.ndarray, limit: float) -> np.ndarray:
 
 
 def _files(table: pd.DataFrame, folder: Path, size: int, mirror: bool) -> ImageFiles:
-    paths = tuple(tuple(folder / row[f"image_{eye}"] for eye in EYES) for _, row in table.iterrows())
+    paths = tuple(
+        tuple(folder / row[f"image_{eye}"] for eye in EYES) for _, row in table.iterrows()
+    )
     for line, row in zip(table.index, paths, strict=True):
         for path in row:
             if not path.is_file():
-                raise DataError(f"pairs.csv, line {line}: image {path} does not exist. {HOW_TO_GET}")
+                raise DataError(
+                    f"pairs.csv, line {line}: image {path} does not exist. {HOW_TO_GET}"
+                )
     return ImageFiles(paths=paths, size=size, mirrored=(mirror, False))

@@ -50,9 +50,13 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(f"image {path} does not exist; the table names it: restore the file or drop its row.") from None
+        raise DataError(
+            f"image {path} does not exist; the table names it: restore the file or drop its row."
+        ) from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"image {path} cannot be read ({error}); fetch it again or drop its row.") from error
+        raise DataError(
+            f"image {path} cannot be read ({error}); fetch it again or drop its row."
+        ) from error
     picture = ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
     if mirror:
         picture = ImageOps.mirror(picture)
@@ -64,7 +68,9 @@ def _eight_bits(picture):
     from PIL import Image
 
     if picture.mode.startswith("I;16"):
-        return Image.fromarray(np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8))
+        return Image.fromarray(
+            np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8)
+        )
     if picture.mode in ("I", "F"):
         raise ValueError(f"32 bits a pixel, mode {picture.mode}: save it with 8 or 16 bits")
     return picture
@@ -101,12 +107,18 @@ class ImageFiles:
 
     def __getitem__(self, index: np.ndarray) -> torch.Tensor:
         """Return ``(k, domains, 3, size, size)`` bytes; an absent photograph is black."""
-        wanted = [pair for i in np.asarray(index) for pair in zip(self.paths[int(i)], self.mirrored, strict=True)]
+        wanted = [
+            pair
+            for i in np.asarray(index)
+            for pair in zip(self.paths[int(i)], self.mirrored, strict=True)
+        ]
         if not wanted:
             return torch.zeros(0, *self.shape[1:], dtype=torch.uint8)
         if self.workers > 1:
             with ThreadPoolExecutor(self.workers) as pool:
-                pictures = list(pool.map(self._read, wanted))  # in the order asked for, whoever is first
+                pictures = list(
+                    pool.map(self._read, wanted)
+                )  # in the order asked for, whoever is first
         else:
             pictures = list(map(self._read, wanted))
         return torch.stack(pictures).view(-1, *self.shape[1:])
@@ -131,5 +143,7 @@ class ImageFiles:
         total = hashlib.sha256(f"{self.size} {self.mirrored}".encode())
         for row in self.paths:
             for path in row:
-                total.update(hashlib.sha256(path.read_bytes()).digest() if path is not None else b"none")
+                total.update(
+                    hashlib.sha256(path.read_bytes()).digest() if path is not None else b"none"
+                )
         return total.digest()

@@ -12,17 +12,29 @@ from cevit_lib.errors import DataError
 EYES = ("OS", "OD")  # the paper's order: left eye first
 #: Codes of an eye that mean the same everywhere. Numbers do not: a layout must declare them.
 LATERALITY = {
-    "od": "OD", "r": "OD", "re": "OD", "right": "OD", "右": "OD",
-    "os": "OS", "l": "OS", "le": "OS", "left": "OS", "左": "OS",
-}  # fmt: skip
+    "od": "OD",
+    "r": "OD",
+    "re": "OD",
+    "right": "OD",
+    "右": "OD",
+    "os": "OS",
+    "l": "OS",
+    "le": "OS",
+    "left": "OS",
+    "左": "OS",
+}
 MISSING = ("", "/", "-", ".", "na", "n/a", "nan", "null")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _RULE = re.compile(r"(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+)")
 _NO_RULE = re.compile(rf"(=<|=>|(?<![<>=!])=(?=\s*{NUMBER.pattern}$))")
 _COMPARE = {
-    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b,
-}  # fmt: skip
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
 _PATIENT = ("patient", "patient_id", "subject", "subject_id", "id")
 _EYE = ("eye", "laterality", "exam_eye")
 _IMAGE = ("image", "image_id", "file", "filename")
@@ -57,11 +69,15 @@ class Rule:
         text = str(text).strip().replace("≤", "<=").replace("≥", ">=").replace("−", "-")
         strange = _NO_RULE.search(text)
         if strange:
-            raise DataError(f"rule {text!r}: {strange[1]!r} is no comparison; write <=, >=, <, >, == or !=.")
+            raise DataError(
+                f"rule {text!r}: {strange[1]!r} is no comparison; write <=, >=, <, >, == or !=."
+            )
         match = _RULE.fullmatch(text)
         rule = cls(*match.groups()) if match else cls(text)
         if rule.operator in ("<", "<=", ">", ">=") and not NUMBER.fullmatch(rule.limit):
-            raise DataError(f"rule {text!r}: {rule.limit!r} is no number to compare with; write it as 'se <= -6'.")
+            raise DataError(
+                f"rule {text!r}: {rule.limit!r} is no number to compare with; write it as 'se <= -6'."
+            )
         return rule
 
     @property
@@ -135,7 +151,10 @@ class Layout:
     @property
     def codes(self) -> dict[str, str]:
         """The whole map from a code (lower case) to ``OS`` or ``OD``."""
-        return {**LATERALITY, **{key.strip().casefold(): eye for key, eye in self.laterality.items()}}
+        return {
+            **LATERALITY,
+            **{key.strip().casefold(): eye for key, eye in self.laterality.items()},
+        }
 
     def rule(self, text: str, eye: str) -> Rule:
         """Return the rule for one eye: ``{eye}`` filled in where the table is wide."""
@@ -158,7 +177,9 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
         try:
             source = yaml.safe_load(Path(source).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise DataError(f"layout {where} cannot be read: {' '.join(str(error).split())}") from None
+            raise DataError(
+                f"layout {where} cannot be read: {' '.join(str(error).split())}"
+            ) from None
     if not isinstance(source, dict) or not source.get("patient"):
         raise DataError(f"{where} must name at least the column of the patient. {EXAMPLE}")
     known = [f.name for f in fields(Layout)]
@@ -167,7 +188,9 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
             near = difflib.get_close_matches(str(key), known, 1)
             hint = f", perhaps {near[0]!r}" if near else ""
             raise DataError(f"{where}: unknown key {key!r}{hint}; keys are {', '.join(known)}.")
-    layout = Layout(**{key: _typed(where, key, value) for key, value in source.items() if value is not None})
+    layout = Layout(
+        **{key: _typed(where, key, value) for key, value in source.items() if value is not None}
+    )
     _check(layout, where)
     return layout
 
@@ -182,7 +205,9 @@ def _typed(where: str, key: str, value: Any) -> Any:
         value = tuple(str(v).strip() for v in value) if good else ()
         value = tuple(v.casefold() for v in value) if key == "missing" else value
     elif key == "limits":
-        good = isinstance(value, dict) and all(isinstance(v, list | tuple) and len(v) == 2 for v in value.values())
+        good = isinstance(value, dict) and all(
+            isinstance(v, list | tuple) and len(v) == 2 for v in value.values()
+        )
         expected = "name: [lowest, highest]"
     elif isinstance(getattr(_DEFAULT, key), dict):
         good, expected = isinstance(value, dict), "a map, name: text"
@@ -200,7 +225,9 @@ _DEFAULT = Layout(patient="")
 def _check(layout: Layout, where: str) -> None:
     names = [*layout.continuous, *layout.binary]
     if not names:
-        raise DataError(f"{where} names no response: give 'continuous', 'binary' or both. {EXAMPLE}")
+        raise DataError(
+            f"{where} names no response: give 'continuous', 'binary' or both. {EXAMPLE}"
+        )
     strange = [name for name in (*layout.patient_level, *layout.limits) if name not in names]
     if strange or len(set(names)) < len(names):
         raise DataError(
@@ -208,13 +235,23 @@ def _check(layout: Layout, where: str) -> None:
         )
     for name, text in layout.continuous.items():
         if Rule.parse(text).operator:
-            raise DataError(f"{where}, continuous response {name!r}: {text!r} is a rule; put it under 'binary'.")
+            raise DataError(
+                f"{where}, continuous response {name!r}: {text!r} is a rule; put it under 'binary'."
+            )
     if set(layout.eyes) != set(EYES) or not set(layout.laterality.values()) <= set(EYES):
-        raise DataError(f"{where}: 'eyes' gives OS and OD one text each, and 'laterality' maps codes to OS or OD.")
+        raise DataError(
+            f"{where}: 'eyes' gives OS and OD one text each, and 'laterality' maps codes to OS or OD."
+        )
     if layout.image and layout.file:
-        raise DataError(f"{where}: give 'image' (a column) or 'file' (a pattern of names), not both.")
+        raise DataError(
+            f"{where}: give 'image' (a column) or 'file' (a pattern of names), not both."
+        )
     if layout.eye is None:
-        for name, text in {**layout.continuous, **layout.binary, "image": layout.image or "{eye}"}.items():
+        for name, text in {
+            **layout.continuous,
+            **layout.binary,
+            "image": layout.image or "{eye}",
+        }.items():
             if ("{eye}" in text) == (name in layout.patient_level):
                 raise DataError(
                     f"{where}, {name!r}: {text!r} in a table of one row a patient: the column of an eye holds {{eye}}, "
@@ -242,13 +279,25 @@ def guess_layout(header: list[str]) -> Layout:
         found |= {kind: first(names) for kind, names in kinds.items()}
     else:
         for pair in _SUFFIXES:
-            for kind, names in (("image", _IMAGE), ("continuous", _CONTINUOUS), ("binary", _BINARY)):
+            for kind, names in (
+                ("image", _IMAGE),
+                ("continuous", _CONTINUOUS),
+                ("binary", _BINARY),
+            ):
                 for name in names:
                     both = [lower.get(f"{name}_{suffix}") for suffix in pair]
-                    if all(both) and both[0][: len(name)] == both[1][: len(name)] and not found.get(kind):
+                    if (
+                        all(both)
+                        and both[0][: len(name)] == both[1][: len(name)]
+                        and not found.get(kind)
+                    ):
                         found[kind] = both[0][: len(name)] + "_{eye}"
-                        found["eyes"] = {e: b[len(name) + 1 :] for e, b in zip(EYES, both, strict=True)}
+                        found["eyes"] = {
+                            e: b[len(name) + 1 :] for e, b in zip(EYES, both, strict=True)
+                        }
     if not patient or not (found.get("continuous") or found.get("binary")):
-        raise DataError(f"the columns {', '.join(header)} are not understood without a layout. {EXAMPLE}")
+        raise DataError(
+            f"the columns {', '.join(header)} are not understood without a layout. {EXAMPLE}"
+        )
     names = {"continuous": "AL", "binary": "HM"}
     return read_layout({k: {names[k]: v} if k in names and v else v for k, v in found.items()})

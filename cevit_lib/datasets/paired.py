@@ -66,20 +66,28 @@ class PairedEyes:
         n, p = self.y.shape
         pictures = n if self.images is None else len(self.images)
         if pictures != n or len(self.ids) != n:
-            raise ShapeError(f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all three must agree.")
+            raise ShapeError(
+                f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all three must agree."
+            )
         if len(self.responses) != p or not 0 <= self.continuous <= p:
             raise ShapeError(
                 f"{len(self.responses)} response names, {self.continuous} continuous, for {p} columns of y."
             )
         expected = (n, len(self.domains), len(self.covariate_names))
         if self.covariates is not None and tuple(self.covariates.shape) != expected:
-            raise ShapeError(f"covariates have shape {tuple(self.covariates.shape)}; expected {expected}.")
-        if self.images is not None and (len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains)):
+            raise ShapeError(
+                f"covariates have shape {tuple(self.covariates.shape)}; expected {expected}."
+            )
+        if self.images is not None and (
+            len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains)
+        ):
             raise ShapeError(
                 f"images have shape {tuple(self.images.shape)}; expected "
                 f"(n, {len(self.domains)}, channels, height, width)."
             )
-        wrong = torch.isfinite(self.binary) & (self.binary != 0) & (self.binary != 1) | torch.isinf(self.binary)
+        wrong = torch.isfinite(self.binary) & (self.binary != 0) & (self.binary != 1) | torch.isinf(
+            self.binary
+        )
         if wrong.any():
             i, k = (int(v) for v in torch.nonzero(wrong)[0])
             column = self.responses[self.continuous + k]
@@ -112,8 +120,13 @@ class PairedEyes:
             images = images.subset(rows) if isinstance(images, ImageFiles) else images[at]
         covariates = None if self.covariates is None else self.covariates[at]
         truth = self.truth.subset(at) if hasattr(self.truth, "subset") else self.truth
-        changes = dict(images=images, y=self.y[at], ids=tuple(self.ids[i] for i in rows), truth=truth,
-                       covariates=covariates)  # fmt: skip
+        changes = dict(
+            images=images,
+            y=self.y[at],
+            ids=tuple(self.ids[i] for i in rows),
+            truth=truth,
+            covariates=covariates,
+        )
         return PairedEyes(**{**self._fields(), **changes})
 
     def eye(self, j: int) -> "PairedEyes":
@@ -128,7 +141,9 @@ class PairedEyes:
         """
         domains = len(self.domains)
         if not 0 <= j < domains:
-            raise ShapeError(f"eye {j}: there are {domains}, counted from 0 ({', '.join(self.domains)}).")
+            raise ShapeError(
+                f"eye {j}: there are {domains}, counted from 0 ({', '.join(self.domains)})."
+            )
         if self.continuous % domains or len(self.responses) % domains:
             raise ShapeError(
                 f"{self.continuous} continuous of {len(self.responses)} responses do not come in one column for each "
@@ -141,9 +156,15 @@ class PairedEyes:
         elif images is not None:
             images = images[:, j : j + 1]
         covariates = None if self.covariates is None else self.covariates[:, j : j + 1]
-        changes = dict(images=images, y=self.y[:, j::domains], responses=self.responses[j::domains], truth=None,
-                       continuous=self.continuous // domains, domains=self.domains[j : j + 1],
-                       covariates=covariates)  # fmt: skip
+        changes = dict(
+            images=images,
+            y=self.y[:, j::domains],
+            responses=self.responses[j::domains],
+            truth=None,
+            continuous=self.continuous // domains,
+            domains=self.domains[j : j + 1],
+            covariates=covariates,
+        )
         return PairedEyes(**{**self._fields(), **changes})
 
     def with_images(self, images: torch.Tensor) -> "PairedEyes":
@@ -161,9 +182,15 @@ class PairedEyes:
             The data set is a table only.
         """
         if self.images is None:
-            raise DataError(f"{self.name!r} is a table without photographs; load it with a folder of images to train.")
+            raise DataError(
+                f"{self.name!r} is a table without photographs; load it with a folder of images to train."
+            )
         rows = np.arange(len(self)) if index is None else np.asarray(index)
-        images = self.images[rows] if isinstance(self.images, ImageFiles) else self.images[torch.as_tensor(rows)]
+        images = (
+            self.images[rows]
+            if isinstance(self.images, ImageFiles)
+            else self.images[torch.as_tensor(rows)]
+        )
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
     @cached_property
@@ -178,13 +205,19 @@ class PairedEyes:
             total.update(self.images.contiguous().numpy().tobytes())
         if self.covariates is not None:
             total.update("\0".join(self.covariate_names).encode())
-            total.update(torch.nan_to_num(self.covariates, nan=-9.75e300).contiguous().numpy().tobytes())
+            total.update(
+                torch.nan_to_num(self.covariates, nan=-9.75e300).contiguous().numpy().tobytes()
+            )
         return total.hexdigest()[:16]
 
     def strata(self) -> np.ndarray:
         """``(n,)`` integers: the pattern of binary responses (0, 1, not observed) as a number in base 3."""
         codes = torch.nan_to_num(self.binary, nan=2.0).long().numpy()
-        return (codes * 3 ** np.arange(codes.shape[1])).sum(1) if codes.shape[1] else np.zeros(len(self), dtype=int)
+        return (
+            (codes * 3 ** np.arange(codes.shape[1])).sum(1)
+            if codes.shape[1]
+            else np.zeros(len(self), dtype=int)
+        )
 
     def _fields(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in PairedEyes.__dataclass_fields__}

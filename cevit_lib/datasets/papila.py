@@ -62,8 +62,14 @@ def load_papila(
     binary = {} if myopia is None else {"myopia": f"se <= {float(myopia)!r}"}
     if myopia is None:
         continuous["SE"], limits["SE"] = "se", [-35, 25]
-    layout = {"patient": "patient", "eye": "eye", "continuous": continuous, "binary": binary, "limits": limits,
-              "covariates": {"age": "age", "female": "sex == F"}}  # fmt: skip
+    layout = {
+        "patient": "patient",
+        "eye": "eye",
+        "continuous": continuous,
+        "binary": binary,
+        "limits": limits,
+        "covariates": {"age": "age", "female": "sex == F"},
+    }
     try:
         root = data_folder("papila", folder)
         original = not (root / "clinical.csv").is_file() and find_file(root, PAPILA_TABLES["OD"])
@@ -73,7 +79,9 @@ def load_papila(
         raise DataError(f"{error} {HOW_TO_GET}") from None
     keep = data.complete if missing == "drop" else np.isfinite(data.y.numpy()).any(1)
     flow = {key: count for key, count in data.notes["flow"].items() if key != "patients kept"}
-    flow["without a response" if missing == "keep" else "without all four responses"] = int((~keep).sum())
+    flow["without a response" if missing == "keep" else "without all four responses"] = int(
+        (~keep).sum()
+    )
     flow["kept"] = int(keep.sum())
     notes = {**data.notes, "flow": flow, "missing": missing, "myopia_limit_D": myopia}
     return replace(data.subset(keep), notes=notes)

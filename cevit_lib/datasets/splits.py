@@ -23,7 +23,12 @@ class Split:
 
 
 def split_by_patient(
-    data: PairedEyes, folds: int, rng: np.random.Generator, *, stratify: bool = True, require_classes: bool = True
+    data: PairedEyes,
+    folds: int,
+    rng: np.random.Generator,
+    *,
+    stratify: bool = True,
+    require_classes: bool = True,
 ) -> list[Split]:
     """Divide the patients into ``folds`` test sets of equal size (within one), stratified by the joint binary pattern.
 
@@ -55,12 +60,17 @@ def split_by_patient(
     """
     patients, owner = np.unique(np.asarray(data.ids), return_inverse=True)
     if not 2 <= folds <= len(patients):
-        raise DataError(f"{folds} folds of {len(patients)} patients: give between 2 and the number of patients.")
+        raise DataError(
+            f"{folds} folds of {len(patients)} patients: give between 2 and the number of patients."
+        )
     fold_of = _deal(
-        _stratum_of_patient(data, owner, len(patients)) if stratify else np.zeros(len(patients)), folds, rng
+        _stratum_of_patient(data, owner, len(patients)) if stratify else np.zeros(len(patients)),
+        folds,
+        rng,
     )
     splits = [
-        Split(train=np.flatnonzero(fold_of[owner] != k), test=np.flatnonzero(fold_of[owner] == k)) for k in range(folds)
+        Split(train=np.flatnonzero(fold_of[owner] != k), test=np.flatnonzero(fold_of[owner] == k))
+        for k in range(folds)
     ]
     for k, split in enumerate(splits):
         assert_disjoint(data, split)
@@ -79,7 +89,9 @@ def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
         The share leaves no patient on one of the sides.
     """
     if not 0 < share < 1:
-        raise DataError(f"share {share} of the patients to hold out: give a number between 0 and 1.")
+        raise DataError(
+            f"share {share} of the patients to hold out: give a number between 0 and 1."
+        )
     patients, owner = np.unique(np.asarray(data.ids), return_inverse=True)
     count = round(share * len(patients))
     if count == 0 or count == len(patients):
@@ -108,7 +120,9 @@ def assert_disjoint(data: PairedEyes, split: Split) -> None:
     names = np.asarray(data.ids)
     both = sorted(set(names[split.train]) & set(names[split.test]))
     if both:
-        raise DataError(f"{len(both)} patients stand in training and in test data, among them {', '.join(both[:5])}.")
+        raise DataError(
+            f"{len(both)} patients stand in training and in test data, among them {', '.join(both[:5])}."
+        )
 
 
 def _stratum_of_patient(data: PairedEyes, owner: np.ndarray, count: int) -> np.ndarray:

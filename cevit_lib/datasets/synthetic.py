@@ -51,7 +51,9 @@ class SyntheticTruth:
 
     def subset(self, at: torch.Tensor) -> "SyntheticTruth":
         """Return the truth of some patients."""
-        return SyntheticTruth(self.g1[at], self.g2[at], self.outputs[at], self.correlation, self.scale, self.process)
+        return SyntheticTruth(
+            self.g1[at], self.g2[at], self.outputs[at], self.correlation, self.scale, self.process
+        )
 
 
 class SyntheticPairs(PairedEyes):
@@ -108,13 +110,17 @@ class SyntheticPairs(PairedEyes):
             raise ParameterError(f"n = {n} patients: give a positive number.")
         window = self.SIZE if window is None else window
         if not 9 <= window <= self.SIZE:
-            raise ParameterError(f"window = {window} pixels: give 9 (all that the responses read) to {self.SIZE}.")
+            raise ParameterError(
+                f"window = {window} pixels: give 9 (all that the responses read) to {self.SIZE}."
+            )
         if process not in ("text", "code"):
             raise ParameterError(
                 f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier public code's)."
             )
         default = TEXT_CORRELATION if process == "text" else CODE_CORRELATION
-        errors_correlation = _checked(np.array(default if correlation is None else correlation, dtype=float))
+        errors_correlation = _checked(
+            np.array(default if correlation is None else correlation, dtype=float)
+        )
         images = _draw_images(n, rng, window, variance=0.5 if process == "text" else 0.25)
         g1, g2 = regression_functions(images, process)
         errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
@@ -134,7 +140,9 @@ class SyntheticPairs(PairedEyes):
         )
 
 
-def regression_functions(images: np.ndarray, process: str = "text") -> tuple[np.ndarray, np.ndarray]:
+def regression_functions(
+    images: np.ndarray, process: str = "text"
+) -> tuple[np.ndarray, np.ndarray]:
     """Return ``g1`` and ``g2`` (Supplement B.1), each ``(n, 2)``, of images ``(n, 2, 72, 72)``."""
     images = np.asarray(images, dtype=float)
     axes = (-2, -1)
@@ -160,7 +168,11 @@ def _draw_images(n: int, rng: np.random.Generator, window: int, variance: float)
 
 
 def _truth(g1: np.ndarray, g2: np.ndarray, correlation: np.ndarray, process: str) -> SyntheticTruth:
-    latent_sd = np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)]) if process == "code" else np.ones(4)
+    latent_sd = (
+        np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)])
+        if process == "code"
+        else np.ones(4)
+    )
     latent = correlation / np.outer(latent_sd, latent_sd)
     np.fill_diagonal(latent, 1.0)
     scores = torch.from_numpy(g2)
@@ -190,8 +202,12 @@ def _logit_of_normal_mixture(scores: torch.Tensor, nodes: int = 60) -> torch.Ten
 
 def _checked(correlation: np.ndarray) -> np.ndarray:
     square = (
-        correlation.shape == (4, 4) and np.allclose(correlation, correlation.T) and np.allclose(np.diag(correlation), 1)
+        correlation.shape == (4, 4)
+        and np.allclose(correlation, correlation.T)
+        and np.allclose(np.diag(correlation), 1)
     )
     if not square or np.linalg.eigvalsh(correlation)[0] <= 0:
-        raise ParameterError("correlation must be a 4 x 4 positive definite matrix with ones on its diagonal.")
+        raise ParameterError(
+            "correlation must be a 4 x 4 positive definite matrix with ones on its diagonal."
+        )
     return correlation

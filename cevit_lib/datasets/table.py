@@ -103,16 +103,26 @@ def load_paired_table(
     if errors:
         more = f" ({len(errors) - 1} more: cevit check-data lists all)" if len(errors) > 1 else ""
         raise DataError(f"{table}, {errors[0]}{more}")
-    y, flow, files, keep = arranged.y.copy(), dict(arranged.flow), None, np.ones(len(arranged.ids), dtype=bool)
+    y, flow, files, keep = (
+        arranged.y.copy(),
+        dict(arranged.flow),
+        None,
+        np.ones(len(arranged.ids), dtype=bool),
+    )
     layout = arranged.layout
     if images is not None:
         paths = image_paths(arranged, Path(images))
         _require_files(arranged, paths, table)
         keep = blank_unseen(arranged, paths, y, flow)
-        files = ImageFiles(tuple(row for row, k in zip(paths, keep, strict=True) if k), layout.size,
-                           (layout.mirror, False))  # fmt: skip
+        files = ImageFiles(
+            tuple(row for row, k in zip(paths, keep, strict=True) if k),
+            layout.size,
+            (layout.mirror, False),
+        )
         if not keep.any():
-            raise DataError(f"{table}: no patient has a photograph in {images}; give 'image' or 'file' in the layout.")
+            raise DataError(
+                f"{table}: no patient has a photograph in {images}; give 'image' or 'file' in the layout."
+            )
     flow["patients kept"] = int(keep.sum())
     return PairedEyes(
         images=files,
@@ -122,17 +132,27 @@ def load_paired_table(
         continuous=arranged.continuous,
         name=name or Path(table).stem,
         notes={
-            "flow": flow, "laterality": layout.codes if layout.eye else dict(layout.eyes), "table": arranged.facts,
-            "layout": {k: v for k, v in vars(layout).items() if v and k not in ("size", "mirror", "laterality")},
-            "size": layout.size, "mirror_left": layout.mirror, "warnings": [str(p) for p in arranged.problems],
+            "flow": flow,
+            "laterality": layout.codes if layout.eye else dict(layout.eyes),
+            "table": arranged.facts,
+            "layout": {
+                k: v
+                for k, v in vars(layout).items()
+                if v and k not in ("size", "mirror", "laterality")
+            },
+            "size": layout.size,
+            "mirror_left": layout.mirror,
+            "warnings": [str(p) for p in arranged.problems],
         },
         covariates=torch.from_numpy(arranged.covariates[keep]) if layout.covariates else None,
         covariate_names=tuple(layout.covariates),
-    )  # fmt: skip
+    )
 
 
 def arrange(
-    table: Path | Cells, layout: str | os.PathLike | dict[str, Any] | None = None, responses: bool = True
+    table: Path | Cells,
+    layout: str | os.PathLike | dict[str, Any] | None = None,
+    responses: bool = True,
 ) -> Arranged:
     """Read a table and put it in order; wrong rows are collected, not raised. Arguments as in ``load_paired_table``.
 
@@ -153,35 +173,56 @@ def arrange(
     columns = {**layout.continuous, **layout.binary}
     mark = decimal_mark(_numeric_cells(rows, layout), layout.decimal)
     read = _Reader(layout, mark, problems)
-    slots = [(name, eye) for name in names for eye in ([""] if name in layout.patient_level else EYES)]
-    y = np.array([[read.response(name, columns[name], eye, of) for name, eye in slots] for of in eyes.values()])
+    slots = [
+        (name, eye) for name in names for eye in ([""] if name in layout.patient_level else EYES)
+    ]
+    y = np.array(
+        [
+            [read.response(name, columns[name], eye, of) for name, eye in slots]
+            for of in eyes.values()
+        ]
+    )
     y = y.reshape(len(eyes), len(slots))
-    covariates = [[[read.covariate(text, eye, of) for text in layout.covariates.values()] for eye in EYES]
-                  for of in eyes.values()]  # fmt: skip
+    covariates = [
+        [[read.covariate(text, eye, of) for text in layout.covariates.values()] for eye in EYES]
+        for of in eyes.values()
+    ]
     images = [_image_names(patient, of, layout) for patient, of in eyes.items()]
     continuous = sum(name in layout.continuous for name, _ in slots)
     return Arranged(
-        ids=tuple(eyes), lines=[{eye: row[0] for eye, row in of.items()} for of in eyes.values()],
-        y=y, responses=tuple(f"{name}_{eye}".rstrip("_") for name, eye in slots),
+        ids=tuple(eyes),
+        lines=[{eye: row[0] for eye, row in of.items()} for of in eyes.values()],
+        y=y,
+        responses=tuple(f"{name}_{eye}".rstrip("_") for name, eye in slots),
         continuous=continuous,
         covariates=np.array(covariates, dtype=float).reshape(len(eyes), 2, len(layout.covariates)),
-        images=images, layout=layout, facts={**cells.facts, "decimal": mark},
-        flow=_flow(cells, rows, eyes, y, slots), codes=_codes_used(rows, layout), problems=problems,
-    )  # fmt: skip
+        images=images,
+        layout=layout,
+        facts={**cells.facts, "decimal": mark},
+        flow=_flow(cells, rows, eyes, y, slots),
+        codes=_codes_used(rows, layout),
+        problems=problems,
+    )
 
 
 def image_paths(arranged: Arranged, folder: Path) -> tuple[tuple[Path | None, ...], ...]:
     """Return the file of each patient and eye; ``None`` where the table names none, or its pattern finds none."""
     if not folder.is_dir():
-        raise DataError(f"the folder of photographs {folder} does not exist; give the right one by --images FOLDER.")
+        raise DataError(
+            f"the folder of photographs {folder} does not exist; give the right one by --images FOLDER."
+        )
     layout, rows = arranged.layout, []
     for of in arranged.images:
         paths = [folder / of[eye] if eye in of else None for eye in EYES]
-        rows.append(tuple(None if layout.file and p is not None and not p.exists() else p for p in paths))
+        rows.append(
+            tuple(None if layout.file and p is not None and not p.exists() else p for p in paths)
+        )
     return tuple(rows)
 
 
-def blank_unseen(arranged: Arranged, paths: tuple, y: np.ndarray, flow: dict[str, int]) -> np.ndarray:
+def blank_unseen(
+    arranged: Arranged, paths: tuple, y: np.ndarray, flow: dict[str, int]
+) -> np.ndarray:
     """Set to ``NaN`` (in place) what belongs to an eye without photograph; return which patients have one at all."""
     seen = np.array([[path is not None for path in row] for row in paths]).reshape(len(paths), 2)
     blanked = 0
@@ -219,25 +260,41 @@ def _codes_used(rows: list[Row], layout: Layout) -> dict[str, str]:
     return {code: layout.codes[code] for code in found if code in layout.codes}
 
 
-def _by_patient(rows: list[Row], layout: Layout, problems: list[Problem]) -> dict[str, dict[str, Row]]:
+def _by_patient(
+    rows: list[Row], layout: Layout, problems: list[Problem]
+) -> dict[str, dict[str, Row]]:
     """Group rows by patient, in the order of the table: patient to eye to row (both eyes the same one if wide)."""
     patients: dict[str, dict[str, Row]] = {}
     for line, cells in rows:
         patient = cells[layout.patient]
         if patient.casefold() in layout.missing:
-            problems.append(Problem("no patient's id; fill it in or delete the row", line, layout.patient))
+            problems.append(
+                Problem("no patient's id; fill it in or delete the row", line, layout.patient)
+            )
             continue
         code = cells[layout.eye] if layout.eye else ""
         eyes = [layout.codes.get(code.casefold())] if layout.eye else list(EYES)
         if eyes[0] is None:
-            problems.append(Problem(f"{code!r} is no known code of an eye; write OD or OS, or declare it: "
-                                    f"'laterality: {{{code or 1}: OD, ...}}'", line, layout.eye))  # fmt: skip
+            problems.append(
+                Problem(
+                    f"{code!r} is no known code of an eye; write OD or OS, or declare it: "
+                    f"'laterality: {{{code or 1}: OD, ...}}'",
+                    line,
+                    layout.eye,
+                )
+            )
             continue
         of = patients.setdefault(patient, {})
         if eyes[0] in of:
             what = f"{eyes[0]} of patient" if layout.eye else "patient"
-            problems.append(Problem(f"{what} {patient!r} stands in line {of[eyes[0]][0]} already; keep one row, for "
-                                    "several visits choose one by 'where'", line, layout.patient))  # fmt: skip
+            problems.append(
+                Problem(
+                    f"{what} {patient!r} stands in line {of[eyes[0]][0]} already; keep one row, for "
+                    "several visits choose one by 'where'",
+                    line,
+                    layout.patient,
+                )
+            )
             continue
         of.update({eye: (line, cells) for eye in eyes})
     if not patients and not problems:
@@ -249,7 +306,12 @@ def _numeric_cells(rows: list[Row], layout: Layout) -> list[tuple[int, str, str]
     texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
     rules = {layout.rule(text, eye) for text in texts for eye in EYES}
     columns = sorted({rule.column for rule in rules if not rule.of_text})
-    return [(line, column, cells[column]) for line, cells in rows for column in columns if column in cells]
+    return [
+        (line, column, cells[column])
+        for line, cells in rows
+        for column in columns
+        if column in cells
+    ]
 
 
 class _Reader:
@@ -268,8 +330,12 @@ class _Reader:
         seen = [value for value in values.values() if np.isfinite(value)]
         if len(set(seen)) > 1:
             lines = [of[side][0] for side in values]
-            self.tell(f"the patient's rows (lines {lines[0]} and {lines[1]}) disagree on {name!r}; correct one, or "
-                      "take it from 'patient_level'", lines[-1], Rule.parse(text).column)  # fmt: skip
+            self.tell(
+                f"the patient's rows (lines {lines[0]} and {lines[1]}) disagree on {name!r}; correct one, or "
+                "take it from 'patient_level'",
+                lines[-1],
+                Rule.parse(text).column,
+            )
         return seen[0] if seen else float("nan")
 
     def value(self, name: str, rule: Rule, row: Row) -> float:
@@ -278,8 +344,11 @@ class _Reader:
         value = self.cell(rule, row)
         binary = name in self.layout.binary
         if binary and rule.operator is None and np.isfinite(value) and value not in (0, 1):
-            return self.tell(f"{cells[rule.column]!r} is no binary response; write 0 or 1, or a rule in the layout",
-                             line, rule.column)  # fmt: skip
+            return self.tell(
+                f"{cells[rule.column]!r} is no binary response; write 0 or 1, or a rule in the layout",
+                line,
+                rule.column,
+            )
         low, high = self.layout.limits.get(name, (-np.inf, np.inf))
         if not binary and not np.isnan(value) and not float(low) <= value <= float(high):
             message = f"{cells[rule.column]!r} is outside the limits {low} to {high} of {name!r}"
@@ -302,8 +371,11 @@ class _Reader:
         number = text.replace("−", "-")
         number = number.replace(".", "?").replace(",", ".") if self.mark == "," else number
         if not NUMBER.fullmatch(number):
-            return self.tell(f"{text!r} is no number; correct it, or leave the cell empty for not observed", line,
-                             rule.column)  # fmt: skip
+            return self.tell(
+                f"{text!r} is no number; correct it, or leave the cell empty for not observed",
+                line,
+                rule.column,
+            )
         return rule.holds(float(number)) if rule.operator else float(number)
 
     def tell(self, message: str, line: int, column: str) -> float:
@@ -316,14 +388,20 @@ class _Reader:
 
 def image_column(layout: Layout, eye: str) -> str | None:
     """Return the column that holds the file name of an eye's photograph."""
-    return layout.image.replace("{eye}", layout.eyes[eye]) if layout.image and not layout.eye else layout.image
+    return (
+        layout.image.replace("{eye}", layout.eyes[eye])
+        if layout.image and not layout.eye
+        else layout.image
+    )
 
 
 def _image_names(patient: str, of: dict[str, Row], layout: Layout) -> dict[str, str]:
     names = {}
     for eye in EYES:
         if layout.file:
-            names[eye] = layout.file.replace("{patient}", patient).replace("{eye}", layout.eyes[eye])
+            names[eye] = layout.file.replace("{patient}", patient).replace(
+                "{eye}", layout.eyes[eye]
+            )
         elif layout.image and eye in of:
             column = image_column(layout, eye)
             if of[eye][1][column].casefold() not in layout.missing:
@@ -331,7 +409,9 @@ def _image_names(patient: str, of: dict[str, Row], layout: Layout) -> dict[str, 
     return names
 
 
-def _flow(cells: Cells, rows: list[Row], eyes: dict, y: np.ndarray, slots: list[tuple[str, str]]) -> dict[str, int]:
+def _flow(
+    cells: Cells, rows: list[Row], eyes: dict, y: np.ndarray, slots: list[tuple[str, str]]
+) -> dict[str, int]:
     flow = {"rows": len(cells.rows)}
     if len(rows) < len(cells.rows):
         flow["rows left out by 'where'"] = len(cells.rows) - len(rows)
@@ -354,4 +434,6 @@ def _require_files(arranged: Arranged, paths: tuple, table: str | os.PathLike) -
         for eye, path in zip(EYES, row, strict=True):
             if path is not None and not path.is_file():
                 place = f"{table}, line {lines.get(eye)}"
-                raise DataError(f"{place}: image {path} does not exist; restore it or empty the cell.")
+                raise DataError(
+                    f"{place}: image {path} does not exist; restore it or empty the cell."
+                )

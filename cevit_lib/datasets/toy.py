@@ -116,7 +116,9 @@ class ToyExample:
             noise, logit = log_ndtr(u[:, 2:]) - log_ndtr(-u[:, 2:]), index
         else:
             noise, logit = u[:, 2:], log_ndtr(index) - log_ndtr(-index)
-        y = np.concatenate([mean + self.scale * u[:, :2], (index + noise > 0).astype(float)], axis=1)
+        y = np.concatenate(
+            [mean + self.scale * u[:, :2], (index + noise > 0).astype(float)], axis=1
+        )
         return ToyData(covariates, y, np.concatenate([mean, logit], axis=1))
 
 
@@ -177,7 +179,9 @@ def logistic_regression(
         probability = expit(design @ coefficients)
         weight = probability * (1.0 - probability)
         gradient = design.T @ (y - probability) - ridge * coefficients
-        step = np.linalg.solve((design.T * weight) @ design + ridge * np.eye(len(gradient)), gradient)
+        step = np.linalg.solve(
+            (design.T * weight) @ design + ridge * np.eye(len(gradient)), gradient
+        )
         length = 1.0
         while length > 1e-8 and objective(coefficients + length * step) > value:
             length *= 0.5

@@ -64,7 +64,9 @@ class ResidualAdapter(nn.Module):
     def __init__(self, width: int, domains: int = 2, bottleneck: int = 1) -> None:
         super().__init__()
         if bottleneck < 1 or domains < 1:
-            raise ParameterError(f"adapters need bottleneck >= 1 and domains >= 1, got {bottleneck} and {domains}.")
+            raise ParameterError(
+                f"adapters need bottleneck >= 1 and domains >= 1, got {bottleneck} and {domains}."
+            )
         self.domains, self.bottleneck = domains, bottleneck
         self.v1 = nn.Parameter(torch.randn(domains, bottleneck, width) * width**-0.5)
         self.d1 = nn.Parameter(torch.zeros(domains, bottleneck))
@@ -93,7 +95,9 @@ class ResidualAdapter(nn.Module):
         """
         rows, t, width = tokens.shape
         if rows % self.domains:
-            raise ShapeError(f"{rows} images are no multiple of {self.domains} domains; pass whole patients.")
+            raise ShapeError(
+                f"{rows} images are no multiple of {self.domains} domains; pass whole patients."
+            )
         z = tokens.reshape(-1, self.domains, t, width)
         # Sums rather than matrix products: a compiler fuses them with the norm before and the addition behind, while a
         # product with one column would read and write all tokens once more.
@@ -112,9 +116,16 @@ class AdaptedMLP(nn.Module):
     before them; the block's own residual link then adds ``z``.
     """
 
-    def __init__(self, block: nn.Module, adapter: ResidualAdapter, weight: AdapterWeight, adapter_input: str) -> None:
+    def __init__(
+        self, block: nn.Module, adapter: ResidualAdapter, weight: AdapterWeight, adapter_input: str
+    ) -> None:
         super().__init__()
-        self.norm, self.mlp, self.layer_scale, self.adapter = block.norm2, block.mlp, block.ls2, adapter
+        self.norm, self.mlp, self.layer_scale, self.adapter = (
+            block.norm2,
+            block.mlp,
+            block.ls2,
+            adapter,
+        )
         self.adapter_input = adapter_input
         self._weight = (
             weight,
@@ -142,10 +153,16 @@ def insert_adapters(
         ``adapter_input`` is unknown, or a block is not timm's pre-norm block.
     """
     if adapter_input not in ("attention-output", "layer-norm"):
-        raise ParameterError(f"adapter_input={adapter_input!r}: give 'attention-output' or 'layer-norm'.")
+        raise ParameterError(
+            f"adapter_input={adapter_input!r}: give 'attention-output' or 'layer-norm'."
+        )
     for number, block in enumerate(backbone.blocks):
         if not all(hasattr(block, part) for part in ("norm2", "mlp", "ls2", "attn")):
-            raise ParameterError(f"block {number} is {type(block).__name__}; adapters need timm's pre-norm Block.")
-        adapter = ResidualAdapter(backbone.embed_dim, domains, bottleneck).to(block.norm2.weight.device)
+            raise ParameterError(
+                f"block {number} is {type(block).__name__}; adapters need timm's pre-norm Block."
+            )
+        adapter = ResidualAdapter(backbone.embed_dim, domains, bottleneck).to(
+            block.norm2.weight.device
+        )
         block.mlp = AdaptedMLP(block, adapter, weight, adapter_input)
         block.norm2, block.ls2 = nn.Identity(), nn.Identity()

@@ -27,8 +27,12 @@ def class_token_attention(model: BiChannelViT, images: Tensor) -> Tensor:
     """
     found: list[Tensor] = []
     was_training = model.training
-    hooks = [block.attn.register_forward_pre_hook(lambda attn, args: found.append(_weights(attn, args[0])))
-             for block in model.backbone.blocks]  # fmt: skip
+    hooks = [
+        block.attn.register_forward_pre_hook(
+            lambda attn, args: found.append(_weights(attn, args[0]))
+        )
+        for block in model.backbone.blocks
+    ]
     try:
         model.eval()
         model.features(images)

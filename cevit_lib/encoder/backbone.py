@@ -52,7 +52,9 @@ def build_backbone(
     """
     if isinstance(backbone, nn.Module):
         if backbone_kwargs:
-            raise ParameterError(f"a built backbone takes no further arguments, got {', '.join(backbone_kwargs)}.")
+            raise ParameterError(
+                f"a built backbone takes no further arguments, got {', '.join(backbone_kwargs)}."
+            )
         model, origin = backbone, "built by the caller" if pretrained else "random"
         if hasattr(model, "reset_classifier"):
             model.reset_classifier(0)
@@ -63,7 +65,9 @@ def build_backbone(
     if weights is not None:
         origin = f"file sha256 {hashlib.sha256(Path(weights).read_bytes()).hexdigest()[:16]}"
     if not hasattr(model, "blocks") or not hasattr(model, "forward_head"):
-        raise ParameterError(f"{type(model).__name__} is no Vision Transformer of timm: it has no blocks.")
+        raise ParameterError(
+            f"{type(model).__name__} is no Vision Transformer of timm: it has no blocks."
+        )
     return model, origin
 
 
@@ -88,11 +92,15 @@ def base_hash(model: nn.Module) -> str:
     total = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         total.update(name.encode())
-        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        total.update(
+            tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
     return total.hexdigest()[:16]
 
 
-def _create(name: str, download: bool, weights: str | Path | None, kwargs: dict[str, Any]) -> tuple[nn.Module, str]:
+def _create(
+    name: str, download: bool, weights: str | Path | None, kwargs: dict[str, Any]
+) -> tuple[nn.Module, str]:
     import timm
 
     if not timm.is_model(name.split(".")[0]):
@@ -104,11 +112,16 @@ def _create(name: str, download: bool, weights: str | Path | None, kwargs: dict[
         raise DataError(f"weights={str(weights)!r} is no file. " + FETCH.format(name=name))
     try:
         model = timm.create_model(name, pretrained=download, num_classes=0, **kwargs)
-    except (OSError, RuntimeError, ValueError) as error:  # the hub's errors derive from OSError or ValueError
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # the hub's errors derive from OSError or ValueError
         if not download:
             raise
         raise DataError(
-            f"the weights of {name!r} could not be loaded ({type(error).__name__}). " + FETCH.format(name=name)
+            f"the weights of {name!r} could not be loaded ({type(error).__name__}). "
+            + FETCH.format(name=name)
         ) from error
     if weights is not None:
         _load_file(model, Path(weights))

@@ -91,7 +91,9 @@ class BiChannelViT(nn.Module):
         _check_arguments(domains, lora_rank, tasks)
         self.domains, self.tasks = domains, tuple(tasks)
         with _weights_from(rng):
-            self.backbone, self.origin = build_backbone(backbone, pretrained, weights, **backbone_kwargs)
+            self.backbone, self.origin = build_backbone(
+                backbone, pretrained, weights, **backbone_kwargs
+            )
             self.base_hash = (
                 None
                 if self.backbone.cls_token is not None and self.backbone.cls_token.is_meta
@@ -105,19 +107,32 @@ class BiChannelViT(nn.Module):
             if adapters:
                 fixed = None if adapter_weight == "trainable" else float(adapter_weight)
                 self.adapter_weight = AdapterWeight(domains, fixed)
-                insert_adapters(self.backbone, domains, self.adapter_weight, adapter_bottleneck, adapter_input)
+                insert_adapters(
+                    self.backbone, domains, self.adapter_weight, adapter_bottleneck, adapter_input
+                )
             self.heads = nn.ModuleDict(_heads(self.backbone.num_features, self.tasks, domains))
         shape = (1, -1, 1, 1)
-        mean, std = (self.preprocessing.mean, self.preprocessing.std) if normalise else ((0.0,), (1.0,))
+        mean, std = (
+            (self.preprocessing.mean, self.preprocessing.std) if normalise else ((0.0,), (1.0,))
+        )
         self.register_buffer("mean", torch.tensor(mean).view(shape), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(shape), persistent=False)
         self.configuration = {
             "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
-            "pretrained": pretrained, "adapters": adapters, "lora_rank": lora_rank, "lora": lora, "domains": domains,
-            "adapter_bottleneck": adapter_bottleneck, "adapter_input": adapter_input, "adapter_weight": adapter_weight,
-            "lora_alpha": lora_alpha, "lora_dropout": lora_dropout, "tasks": list(tasks), "normalise": normalise,
+            "pretrained": pretrained,
+            "adapters": adapters,
+            "lora_rank": lora_rank,
+            "lora": lora,
+            "domains": domains,
+            "adapter_bottleneck": adapter_bottleneck,
+            "adapter_input": adapter_input,
+            "adapter_weight": adapter_weight,
+            "lora_alpha": lora_alpha,
+            "lora_dropout": lora_dropout,
+            "tasks": list(tasks),
+            "normalise": normalise,
             "backbone_kwargs": dict(backbone_kwargs),
-        }  # fmt: skip
+        }
 
     def features(self, images: Tensor) -> Tensor:
         """Return the class tokens ``h_j (n, domains, width)`` of images ``(n, domains, channels, height, width)``.
@@ -193,7 +208,10 @@ def part_of(name: str) -> str:
 def _names(tasks: tuple[str, ...]) -> list[str]:
     """Name each task's heads: ``continuous``, ``continuous2`` for a second one, ``patient_binary``."""
     before = [tasks[:k].count(task) for k, task in enumerate(tasks)]
-    return [task.replace(" ", "_") + (str(b + 1) if b else "") for task, b in zip(tasks, before, strict=True)]
+    return [
+        task.replace(" ", "_") + (str(b + 1) if b else "")
+        for task, b in zip(tasks, before, strict=True)
+    ]
 
 
 def _heads(width: int, tasks: tuple[str, ...], domains: int) -> dict[str, nn.Linear]:
@@ -239,6 +257,8 @@ def _weights_from(rng: np.random.Generator | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: no accelerator is started
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # weights are drawn on the processor: no accelerator is started
         torch.default_generator.manual_seed(int(rng.integers(2**63)))
         yield

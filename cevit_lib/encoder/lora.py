@@ -20,7 +20,11 @@ class SplitQKV(nn.Module):
         width, rows = fused.in_features, fused.out_features // 3
         for part, name in enumerate(("query", "key", "value")):
             layer = nn.Linear(
-                width, rows, bias=fused.bias is not None, device=fused.weight.device, dtype=fused.weight.dtype
+                width,
+                rows,
+                bias=fused.bias is not None,
+                device=fused.weight.device,
+                dtype=fused.weight.dtype,
             )
             cut = slice(part * rows, (part + 1) * rows)
             layer.weight = nn.Parameter(fused.weight.detach()[cut].clone())
@@ -67,7 +71,9 @@ def add_lora(
     from peft import LoraConfig, inject_adapter_in_model
 
     if rank < 1 or mode not in ("fused", "separate"):
-        raise ParameterError(f"lora rank {rank}, mode {mode!r}: give rank >= 1 and 'fused' or 'separate'.")
+        raise ParameterError(
+            f"lora rank {rank}, mode {mode!r}: give rank >= 1 and 'fused' or 'separate'."
+        )
     if mode == "separate":
         for block in backbone.blocks:
             block.attn.qkv = SplitQKV(block.attn.qkv)
@@ -80,7 +86,9 @@ def add_lora(
     )
     inject_adapter_in_model(config, backbone)
     for layer in lora_layers(backbone).values():
-        layer.cast_input_dtype_enabled = False  # under autocast peft would copy every input to float32 and back
+        layer.cast_input_dtype_enabled = (
+            False  # under autocast peft would copy every input to float32 and back
+        )
     for name, parameter in backbone.named_parameters():
         parameter.requires_grad_("lora_" in name)
 

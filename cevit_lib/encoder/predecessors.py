@@ -78,9 +78,13 @@ class CeCNN(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(self.backbone.num_features, 1) for _ in self.tasks)
         _keep_normalisation(self, self.backbone)
         self.configuration = {
-            "encoder": "CeCNN", "backbone": _name(backbone), "pretrained": pretrained, "stages": stages,
-            "tasks": list(self.tasks), "backbone_kwargs": dict(backbone_kwargs),
-        }  # fmt: skip
+            "encoder": "CeCNN",
+            "backbone": _name(backbone),
+            "pretrained": pretrained,
+            "stages": stages,
+            "tasks": list(self.tasks),
+            "backbone_kwargs": dict(backbone_kwargs),
+        }
 
     def features(self, images: Tensor) -> Tensor:
         """Return ``(n, 1, num_features)`` of images ``(n, 1, channels, height, width)``.
@@ -160,15 +164,22 @@ class OUCopulaCNN(nn.Module):
         self.backbone, self.origin = _build(backbone, pretrained, stages, weights, backbone_kwargs)
         self.adapted = _insert_convolutional_adapters(self.backbone, domains, adapter_weight)
         if not self.adapted:
-            raise ParameterError(f"{_name(backbone)} has no 3 x 3 convolution to put an adapter beside.")
+            raise ParameterError(
+                f"{_name(backbone)} has no 3 x 3 convolution to put an adapter beside."
+            )
         count = len(self.tasks) * domains
         self.heads = nn.ModuleList(nn.Linear(self.backbone.num_features, 1) for _ in range(count))
         _keep_normalisation(self, self.backbone)
         self.configuration = {
-            "encoder": "OUCopulaCNN", "backbone": _name(backbone), "pretrained": pretrained, "stages": stages,
-            "tasks": list(self.tasks), "domains": domains, "adapter_weight": adapter_weight,
+            "encoder": "OUCopulaCNN",
+            "backbone": _name(backbone),
+            "pretrained": pretrained,
+            "stages": stages,
+            "tasks": list(self.tasks),
+            "domains": domains,
+            "adapter_weight": adapter_weight,
             "backbone_kwargs": dict(backbone_kwargs),
-        }  # fmt: skip
+        }
 
     def features(self, images: Tensor) -> Tensor:
         """Return ``(n, domains, num_features)`` of images ``(n, domains, channels, height, width)``.
@@ -237,10 +248,17 @@ class SimulationCNN(nn.Module):
     def __init__(self, channels: int = 1, size: int = 72, dropout: float = 0.25) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(channels, 9, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(9, 18, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Dropout(dropout), nn.Linear(18 * (size // 4) ** 2, 50), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(channels, 9, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(9, 18, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(18 * (size // 4) ** 2, 50),
+            nn.ReLU(),
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Map ``(n, channels, size, size)`` to ``(n, 50)``."""
@@ -250,7 +268,9 @@ class SimulationCNN(nn.Module):
 def _build(backbone, pretrained, stages, weights, kwargs) -> tuple[nn.Module, str]:
     if isinstance(backbone, nn.Module):
         if kwargs or weights is not None or not hasattr(backbone, "num_features"):
-            raise ParameterError("a built backbone needs num_features and takes no weights or further arguments.")
+            raise ParameterError(
+                "a built backbone needs num_features and takes no weights or further arguments."
+            )
         return backbone, "built by the caller" if pretrained else "random"
     if stages not in (1, 2, 3, 4):
         raise ParameterError(f"stages={stages}: a ResNet has 1 to 4.")
@@ -300,7 +320,9 @@ def _keep_normalisation(model: nn.Module, backbone: nn.Module) -> None:
 def _checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     tasks = tuple(tasks)
     if not tasks or set(tasks) - {"continuous", "binary"}:
-        raise ParameterError(f"tasks {list(tasks)}: give 'continuous' or 'binary' for each response of an eye.")
+        raise ParameterError(
+            f"tasks {list(tasks)}: give 'continuous' or 'binary' for each response of an eye."
+        )
     if list(tasks) != sorted(tasks, key=("continuous", "binary").index):
         raise ParameterError("tasks: continuous responses come before binary ones.")
     return tasks

@@ -7,8 +7,17 @@ import numpy as np
 import torch
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.errors import NearSingularWarning, NotConvergedWarning, NotPositiveDefiniteError, ShapeError
-from cevit_lib.estimation.correlation import EIGENVALUE_FLOOR, keep_positive_definite, smallest_eigenvalue
+from cevit_lib.errors import (
+    NearSingularWarning,
+    NotConvergedWarning,
+    NotPositiveDefiniteError,
+    ShapeError,
+)
+from cevit_lib.estimation.correlation import (
+    EIGENVALUE_FLOOR,
+    keep_positive_definite,
+    smallest_eigenvalue,
+)
 from cevit_lib.estimation.observed import Observed, observe
 
 #: An estimate whose smallest eigenvalue lies below this is reported as near-singular.
@@ -39,8 +48,14 @@ class CopulaEstimator:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def __repr__(self) -> str:
-        defaults = {name: spec.default for name, spec in inspect.signature(type(self)).parameters.items()}
-        changed = ((name, value) for name, value in self.get_params().items() if value is not defaults[name])
+        defaults = {
+            name: spec.default for name, spec in inspect.signature(type(self)).parameters.items()
+        }
+        changed = (
+            (name, value)
+            for name, value in self.get_params().items()
+            if value is not defaults[name]
+        )
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed)})"
 
     def fit(self, outputs, y):
@@ -92,7 +107,9 @@ class CopulaEstimator:
     def _finish(self, scale: np.ndarray, correlation: np.ndarray) -> None:
         correlation = keep_positive_definite(0.5 * (correlation + correlation.T))
         smallest = smallest_eigenvalue(correlation)
-        self.parameters_ = CopulaParameters(torch.from_numpy(correlation.copy()), torch.from_numpy(scale.copy()))
+        self.parameters_ = CopulaParameters(
+            torch.from_numpy(correlation.copy()), torch.from_numpy(scale.copy())
+        )
         if smallest < NEAR_SINGULAR:
             warnings.warn(
                 f"{type(self).__name__}: the smallest eigenvalue of the estimate is {smallest:.2g}, "
@@ -122,9 +139,15 @@ def starting_correlation(initial, p: int) -> np.ndarray:
         return np.eye(p)
     matrix = np.array(torch.as_tensor(initial).detach().cpu().numpy(), dtype=np.float64)
     if matrix.shape != (p, p):
-        raise ShapeError(f"initial must have shape ({p}, {p}), one row a response; seen {matrix.shape}")
+        raise ShapeError(
+            f"initial must have shape ({p}, {p}), one row a response; seen {matrix.shape}"
+        )
     smallest = smallest_eigenvalue(matrix)
-    if not np.allclose(np.diag(matrix), 1.0) or not np.allclose(matrix, matrix.T) or smallest < EIGENVALUE_FLOOR:
+    if (
+        not np.allclose(np.diag(matrix), 1.0)
+        or not np.allclose(matrix, matrix.T)
+        or smallest < EIGENVALUE_FLOOR
+    ):
         raise NotPositiveDefiniteError(
             f"initial must be a symmetric positive definite matrix with unit diagonal; its smallest eigenvalue is "
             f"{smallest:.2g}. Shrink it towards the identity first."

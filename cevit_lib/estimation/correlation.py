@@ -64,7 +64,9 @@ def complete_objective(correlation: np.ndarray, second_moment: np.ndarray) -> fl
         factor = np.linalg.cholesky(correlation)
     except np.linalg.LinAlgError:
         return -np.inf
-    return -float(np.log(factor.diagonal()).sum()) - 0.5 * float(np.linalg.solve(correlation, second_moment).trace())
+    return -float(np.log(factor.diagonal()).sum()) - 0.5 * float(
+        np.linalg.solve(correlation, second_moment).trace()
+    )
 
 
 @functools.cache
@@ -81,7 +83,9 @@ def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
     sandwich = inverse @ second_moment @ inverse
     gradient = (sandwich - inverse)[i[:, 0], j[:, 0]]
 
-    def product(left, right):  # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
+    def product(
+        left, right
+    ):  # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
         first, second = right[j, k] * left[i, m], right[j, m] * left[i, k]
         return 0.5 * (first + second + right[i, m] * left[j, k] + right[i, k] * left[j, m])
 
@@ -89,7 +93,9 @@ def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
     return gradient, mixed + mixed.T - information, information
 
 
-def _ascent_step(gradient: np.ndarray, curvature: np.ndarray, information: np.ndarray) -> np.ndarray:
+def _ascent_step(
+    gradient: np.ndarray, curvature: np.ndarray, information: np.ndarray
+) -> np.ndarray:
     """Return Newton's step where the objective is concave, the step of Fisher scoring elsewhere."""
     try:
         np.linalg.cholesky(curvature - 1e-8 * np.trace(information) * np.eye(len(gradient)))
@@ -132,7 +138,9 @@ def maximise_over_correlations(
                 break
         else:
             break
-        if smallest_eigenvalue(trial) < EIGENVALUE_FLOOR:  # the maximum is at the edge: stop short of it
+        if (
+            smallest_eigenvalue(trial) < EIGENVALUE_FLOOR
+        ):  # the maximum is at the edge: stop short of it
             break
         current, value = trial, trial_value
     return current

@@ -98,7 +98,9 @@ def quadrant(b: np.ndarray, r: float, flip: np.ndarray) -> tuple[np.ndarray, ...
     squares, product = np.square(b).sum(axis=1), flip * b[:, 0] * b[:, 1]
     exponent = np.stack([squares, product], axis=1) @ np.stack([-0.5 / np.cos(theta) ** 2, ratio])
     side = ndtr(b)
-    p = side[:, 0] * side[:, 1] + flip * (np.exp(exponent) @ weight) * (np.arcsin(r) / (2.0 * np.pi))
+    p = side[:, 0] * side[:, 1] + flip * (np.exp(exponent) @ weight) * (
+        np.arcsin(r) / (2.0 * np.pi)
+    )
     small = p < LEAST_SHARED
     p[small] = 1.0
     across = np.sqrt(1.0 - r * r)
@@ -182,7 +184,11 @@ def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
         shift = means - mean
         # E w^2 = 1 - b lambda(b), with w the standardised latent
         spread = covariance[0, 0] * (1.0 - limit * part.sign * shift / sd).sum()
-        return means, (mean**2 + 2 * mean * shift).sum(keepdims=True) + spread, log_ndtr(limit[:, 0])
+        return (
+            means,
+            (mean**2 + 2 * mean * shift).sum(keepdims=True) + spread,
+            log_ndtr(limit[:, 0]),
+        )
     return (bivariate_moments if labels == 2 else orthant_moments)(mean, covariance, part)
 
 
@@ -198,7 +204,9 @@ def pattern_moments(part: Pattern, scale: np.ndarray, correlation: np.ndarray) -
         u = block.residual / scale[a]
         means, second, log_p = latent_moments(u @ within.slope.T, within.covariance, block)
         whitened = np.linalg.solve(a_factor, u.T)
-        log_likelihood += log_p.sum() - 0.5 * (whitened**2).sum() - 0.5 * len(u) * (len(a) * LOG_TWO_PI + log_det)
+        log_likelihood += (
+            log_p.sum() - 0.5 * (whitened**2).sum() - 0.5 * len(u) * (len(a) * LOG_TWO_PI + log_det)
+        )
         cross = u.T @ means
         seen += np.block([[u.T @ u, cross], [cross.T, second]])
     return Moments(_with_missing(seen, part, correlation), float(log_likelihood))
@@ -231,7 +239,11 @@ def expected_moments(observed: Observed, scale: np.ndarray, correlation: np.ndar
 
 
 def plugged_in_moments(
-    observed: Observed, scale: np.ndarray, correlation: np.ndarray, e_step: str, variances: bool = False
+    observed: Observed,
+    scale: np.ndarray,
+    correlation: np.ndarray,
+    e_step: str,
+    variances: bool = False,
 ) -> np.ndarray:
     r"""Return :math:`n^{-1} Z Z'` of Algorithm 2: outer products of expected scores instead of expected products.
 

@@ -31,7 +31,9 @@ def m_step(second_moment: np.ndarray, current: np.ndarray, kind: str) -> np.ndar
 class ExpectationMaximization(CopulaEstimator):
     """The loop that :class:`FastMCEM` and :class:`ExactEM` share; a subclass gives the ``expectation``."""
 
-    def expectation(self, observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> tuple[np.ndarray, float]:
+    def expectation(
+        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """Return the second moment for the M-step and the objective at ``correlation``."""
         raise NotImplementedError
 
@@ -46,7 +48,11 @@ class ExpectationMaximization(CopulaEstimator):
             updated = m_step(second_moment, correlation, self.m_step)
             change = float(np.linalg.norm(updated - correlation))
             correlation = updated
-            for name, value in (("objective", objective), ("change", change), ("correlation", correlation)):
+            for name, value in (
+                ("objective", objective),
+                ("change", change),
+                ("correlation", correlation),
+            ):
                 self.history_[name].append(value)
             if change < self.tol:
                 self.converged_ = True
@@ -83,7 +89,13 @@ class FastMCEM(ExpectationMaximization):
     """
 
     def __init__(
-        self, e_step="univariate", m_step="cov2cor", variances=False, max_iter=100, tol=1e-6, initial=None,
+        self,
+        e_step="univariate",
+        m_step="cov2cor",
+        variances=False,
+        max_iter=100,
+        tol=1e-6,
+        initial=None,
         continuous=None,
     ):
         self.e_step = e_step
@@ -94,10 +106,14 @@ class FastMCEM(ExpectationMaximization):
         self.initial = initial
         self.continuous = continuous
 
-    def expectation(self, observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> tuple[np.ndarray, float]:
+    def expectation(
+        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """Return ``Z'Z / n`` and the approximate energy at ``correlation``."""
         check_choice("e_step", self.e_step, ("univariate", "bivariate"))
-        second_moment = plugged_in_moments(observed, scale, correlation, self.e_step, self.variances)
+        second_moment = plugged_in_moments(
+            observed, scale, correlation, self.e_step, self.variances
+        )
         return second_moment, complete_objective(correlation, second_moment)
 
 
@@ -136,7 +152,9 @@ class ExactEM(ExpectationMaximization):
         self.initial = initial
         self.continuous = continuous
 
-    def expectation(self, observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> tuple[np.ndarray, float]:
+    def expectation(
+        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """Return the exact expected second moment and the mean observed log-likelihood at ``correlation``."""
         moments = expected_moments(observed, scale, correlation)
         return moments.second, moments.log_likelihood

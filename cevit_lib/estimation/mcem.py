@@ -23,12 +23,19 @@ class _Chains:
         self.z = np.concatenate([self.u, self.threshold + self.sign])
         self.columns = np.arange(len(self.u), len(self.z))
 
-    def second_moment(self, correlation: np.ndarray, sweeps: int, rng: np.random.Generator) -> np.ndarray:
+    def second_moment(
+        self, correlation: np.ndarray, sweeps: int, rng: np.random.Generator
+    ) -> np.ndarray:
         order = self.part.seen
         precision = np.linalg.inv(correlation[np.ix_(order, order)])
         for _ in range(sweeps if len(self.columns) else 0):
             gibbs_sweep(
-                self.z, precision, self.columns, self.threshold, self.sign, open_uniform(rng, self.threshold.shape)
+                self.z,
+                precision,
+                self.columns,
+                self.threshold,
+                self.sign,
+                open_uniform(rng, self.threshold.shape),
             )
         return _with_missing(self.z @ self.z.T / self.draws, self.part, correlation)
 
@@ -60,10 +67,20 @@ class MonteCarloEM(CopulaEstimator):
         Monte Carlo standard error of each correlation, by batch means.
     """
 
-    remedy = "raise max_iter (cevit fit: --max-iter), burn_in or draws: the kept iterates still drift"
+    remedy = (
+        "raise max_iter (cevit fit: --max-iter), burn_in or draws: the kept iterates still drift"
+    )
 
     def __init__(
-        self, draws=10, sweeps=2, max_iter=200, burn_in=120, m_step="constrained", tol=1e-3, rng=None, initial=None,
+        self,
+        draws=10,
+        sweeps=2,
+        max_iter=200,
+        burn_in=120,
+        m_step="constrained",
+        tol=1e-3,
+        rng=None,
+        initial=None,
         continuous=None,
     ):
         self.draws = draws
@@ -79,7 +96,9 @@ class MonteCarloEM(CopulaEstimator):
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         check_choice("m_step", self.m_step, M_STEPS)
         if not 0 <= self.burn_in <= self.max_iter - 8:
-            raise ValueError(f"burn_in must leave at least 8 of {self.max_iter} iterations; seen {self.burn_in}")
+            raise ValueError(
+                f"burn_in must leave at least 8 of {self.max_iter} iterations; seen {self.burn_in}"
+            )
         rng = np.random.default_rng(self.rng)
         scale = observed.residual_scale()
         correlation = starting_correlation(self.initial, observed.p)
@@ -87,7 +106,10 @@ class MonteCarloEM(CopulaEstimator):
         self.history_["correlation"].append(correlation)
         for iteration in range(1, self.max_iter + 1):
             self.n_iter_ = iteration
-            second_moment = sum(chain.second_moment(correlation, self.sweeps, rng) for chain in chains) / observed.n
+            second_moment = (
+                sum(chain.second_moment(correlation, self.sweeps, rng) for chain in chains)
+                / observed.n
+            )
             updated = m_step(second_moment, correlation, self.m_step)
             self.history_["change"].append(float(np.linalg.norm(updated - correlation)))
             self.history_["correlation"].append(updated)
@@ -106,7 +128,12 @@ class MonteCarloEM(CopulaEstimator):
 
 
 def posterior_draws(
-    mean: np.ndarray, covariance: np.ndarray, threshold: np.ndarray, sign: np.ndarray, rng=None, sweeps: int = 50
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    threshold: np.ndarray,
+    sign: np.ndarray,
+    rng=None,
+    sweeps: int = 50,
 ) -> np.ndarray:
     """Return one draw a row from the truncated normal posterior (12).
 

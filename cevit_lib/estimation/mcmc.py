@@ -5,7 +5,12 @@ import torch
 
 from cevit_lib.errors import DataError
 from cevit_lib.estimation.base import CopulaEstimator
-from cevit_lib.estimation.correlation import cov2cor, from_off_diagonal, keep_positive_definite, off_diagonal
+from cevit_lib.estimation.correlation import (
+    cov2cor,
+    from_off_diagonal,
+    keep_positive_definite,
+    off_diagonal,
+)
 from cevit_lib.estimation.e_step import expected_moments
 from cevit_lib.estimation.em import check_choice
 from cevit_lib.estimation.mle import MaximumLikelihood, observed_information
@@ -25,7 +30,9 @@ def split_r_hat(draws: np.ndarray) -> np.ndarray:
     within = parts.var(axis=1, ddof=1).mean(axis=0)
     between = parts.mean(axis=1).var(axis=0, ddof=1)
     constant = within <= 0
-    return np.where(constant, 1.0, np.sqrt((half - 1) / half + between / np.where(constant, 1.0, within)))
+    return np.where(
+        constant, 1.0, np.sqrt((half - 1) / half + between / np.where(constant, 1.0, within))
+    )
 
 
 class RankLikelihoodMCMC(CopulaEstimator):
@@ -63,7 +70,14 @@ class RankLikelihoodMCMC(CopulaEstimator):
     remedy = "raise sweeps, or run several chains and look at diagnostics()"
 
     def __init__(
-        self, sampler="paper", sweeps=2500, burn_in=1000, thin=10, chains=1, feed_back="correlation", rng=None,
+        self,
+        sampler="paper",
+        sweeps=2500,
+        burn_in=1000,
+        thin=10,
+        chains=1,
+        feed_back="correlation",
+        rng=None,
         continuous=None,
     ):
         self.sampler = sampler
@@ -94,9 +108,13 @@ class RankLikelihoodMCMC(CopulaEstimator):
         self.standard_deviation_ = torch.from_numpy(kept.std(axis=(0, 1), ddof=1))
         return scale, kept.mean(axis=(0, 1))
 
-    def _thinned(self, run, observed: Observed, scale: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    def _thinned(
+        self, run, observed: Observed, scale: np.ndarray, stream: np.random.Generator
+    ) -> np.ndarray:
         kept, moved = [], 0.0
-        for sweep, (correlation, accepted) in enumerate(run(observed, scale, self.sweeps, stream, self.feed_back), 1):
+        for sweep, (correlation, accepted) in enumerate(
+            run(observed, scale, self.sweeps, stream, self.feed_back), 1
+        ):
             moved += accepted
             if sweep > self.burn_in and (sweep - self.burn_in) % self.thin == 0:
                 kept.append(correlation)
@@ -141,7 +159,9 @@ def _latent_arrays(observed: Observed, scale: np.ndarray):
     return z, columns, threshold[columns], sign[columns], seen[columns]
 
 
-def gibbs_chain(observed: Observed, scale: np.ndarray, sweeps: int, rng: np.random.Generator, feed_back: str):
+def gibbs_chain(
+    observed: Observed, scale: np.ndarray, sweeps: int, rng: np.random.Generator, feed_back: str
+):
     """Yield the correlation matrix after each sweep of the paper's sampler, and 1.0 (nothing is ever rejected).
 
     The prior on the covariance matrix is inverse Wishart with ``p + 2`` degrees of freedom and scale ``(p + 2) I``.
@@ -175,20 +195,33 @@ class Metropolis:
             mode.history_ = {"objective": [], "change": [], "correlation": []}
             _, correlation = mode._estimate(observed)
         self.start = keep_positive_definite(correlation, 1e-3)
-        information = observed_information(observed, scale, self.start)[observed.p0 :, observed.p0 :]
+        information = observed_information(observed, scale, self.start)[
+            observed.p0 :, observed.p0 :
+        ]
         # The uniform prior on (-1, 1) has precision 3: it bounds the steps where the data say nothing.
         values, vectors = np.linalg.eigh(information)
         self.root = vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
 
-    def chain(self, observed: Observed, scale: np.ndarray, sweeps: int, rng: np.random.Generator, feed_back: str):
+    def chain(
+        self,
+        observed: Observed,
+        scale: np.ndarray,
+        sweeps: int,
+        rng: np.random.Generator,
+        feed_back: str,
+    ):
         """Yield the matrix after each step, and whether the proposal was accepted."""
         if len(self.rows) == 0:
             raise DataError("one response has no correlation to sample; give at least two")
         step = 2.38 / np.sqrt(len(self.rows)) * self.root
-        current, value = self.start, observed.n * expected_moments(observed, scale, self.start).log_likelihood
+        current, value = (
+            self.start,
+            observed.n * expected_moments(observed, scale, self.start).log_likelihood,
+        )
         for _ in range(sweeps):
             proposal = from_off_diagonal(
-                current[self.rows, self.columns] + step @ rng.standard_normal(len(self.rows)), observed.p
+                current[self.rows, self.columns] + step @ rng.standard_normal(len(self.rows)),
+                observed.p,
             )
             accepted = 0.0
             if np.linalg.eigvalsh(proposal)[0] > 1e-6:

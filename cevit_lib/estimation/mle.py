@@ -126,7 +126,13 @@ class MaximumLikelihood(CopulaEstimator):
     )
 
     def __init__(
-        self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None, continuous=None
+        self,
+        fit_scale=True,
+        standard_errors=False,
+        max_iter=200,
+        tol=1e-6,
+        initial=None,
+        continuous=None,
     ):
         self.fit_scale = fit_scale
         self.standard_errors = standard_errors
@@ -138,7 +144,9 @@ class MaximumLikelihood(CopulaEstimator):
     def _start(self, observed: Observed, scale: np.ndarray) -> np.ndarray:
         correlation = starting_correlation(self.initial, observed.p)
         for _ in range(5 if self.initial is None else 0):
-            second_moment = plugged_in_moments(observed, scale, correlation, "univariate", variances=True)
+            second_moment = plugged_in_moments(
+                observed, scale, correlation, "univariate", variances=True
+            )
             correlation = keep_positive_definite(cov2cor(second_moment), 1e-3)
         return correlation
 
@@ -148,11 +156,15 @@ class MaximumLikelihood(CopulaEstimator):
         free = p0 if self.fit_scale else 0
 
         def unpack(point):
-            return scale * np.exp(point[:free]) if free else scale, *correlation_from_unconstrained(point[free:], p)
+            return scale * np.exp(point[:free]) if free else scale, *correlation_from_unconstrained(
+                point[free:], p
+            )
 
         def objective(point):
             sigma, correlation, pull_back = unpack(point)
-            value, in_scale, in_correlation = log_likelihood_and_score(observed, sigma, guarded(correlation))
+            value, in_scale, in_correlation = log_likelihood_and_score(
+                observed, sigma, guarded(correlation)
+            )
             gradient = np.concatenate([(in_scale * sigma)[:free], pull_back(in_correlation)])
             self._last = (value, correlation)
             return -value, -gradient
@@ -165,8 +177,19 @@ class MaximumLikelihood(CopulaEstimator):
         bounds = [(-7.0, 7.0)] * free + [(-COORDINATE_BOUND, COORDINATE_BOUND)] * (p * (p - 1) // 2)
         point = np.concatenate([np.zeros(free), unconstrained_from_correlation(start)])
         found = minimize(
-            objective, point, jac=True, method="L-BFGS-B", bounds=bounds, callback=record,
-            options={"maxiter": self.max_iter, "gtol": self.tol, "ftol": 1e-15, "maxcor": 20, "maxls": 40},
+            objective,
+            point,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=record,
+            options={
+                "maxiter": self.max_iter,
+                "gtol": self.tol,
+                "ftol": 1e-15,
+                "maxcor": 20,
+                "maxls": 40,
+            },
         )
         del self._last
         self.n_iter_ = int(found.nit)
@@ -181,12 +204,18 @@ class MaximumLikelihood(CopulaEstimator):
             self._measure_errors(observed, sigma, correlation)
         return sigma, correlation
 
-    def _measure_errors(self, observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> None:
-        covariance, errors = errors_from_information(observed_information(observed, scale, correlation))
+    def _measure_errors(
+        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
+    ) -> None:
+        covariance, errors = errors_from_information(
+            observed_information(observed, scale, correlation)
+        )
         matrix = from_off_diagonal(errors[observed.p0 :], observed.p)
         np.fill_diagonal(matrix, 0.0)
         self.covariance_ = torch.from_numpy(covariance)
-        self.standard_errors_ = StandardErrors(torch.from_numpy(matrix), torch.from_numpy(errors[: observed.p0]))
+        self.standard_errors_ = StandardErrors(
+            torch.from_numpy(matrix), torch.from_numpy(errors[: observed.p0])
+        )
 
 
 def guarded(correlation: np.ndarray) -> np.ndarray:

@@ -43,7 +43,12 @@ class Pattern:
         for start in range(0, len(self), size):
             part = slice(start, start + size)
             yield Pattern(
-                self.continuous, self.binary, self.missing, self.residual[part], self.threshold[part], self.sign[part]
+                self.continuous,
+                self.binary,
+                self.missing,
+                self.residual[part],
+                self.threshold[part],
+                self.sign[part],
             )
 
 
@@ -145,7 +150,9 @@ def observe(outputs, y, continuous: int | None = None) -> Observed:
     """
     outputs, y = as_float64(outputs, "outputs"), as_float64(y, "y")
     if outputs.shape != y.shape:
-        raise ShapeError(f"outputs and y must have the same shape (n, p); seen {outputs.shape} and {y.shape}")
+        raise ShapeError(
+            f"outputs and y must have the same shape (n, p); seen {outputs.shape} and {y.shape}"
+        )
     p = y.shape[1]
     if continuous is not None and not 0 <= continuous <= p:
         raise ShapeError(f"continuous must lie between 0 and p = {p}; seen {continuous}")
@@ -153,19 +160,21 @@ def observe(outputs, y, continuous: int | None = None) -> Observed:
     _check_labels(y, p0)
     seen = ~np.isnan(y)
     _check_values(outputs, y, seen)
-    patterns = [
-        _pattern(outputs, y, p0, mask, rows) for mask, rows in _group(seen) if mask.any()
-    ]
+    patterns = [_pattern(outputs, y, p0, mask, rows) for mask, rows in _group(seen) if mask.any()]
     n = sum(len(pattern) for pattern in patterns)
     if n < 2:
-        raise DataError(f"a correlation needs at least two patients with an observed response; seen {n}")
+        raise DataError(
+            f"a correlation needs at least two patients with an observed response; seen {n}"
+        )
     return Observed(patterns, n, p, p0)
 
 
 def _check_values(outputs: np.ndarray, y: np.ndarray, seen: np.ndarray) -> None:
     if not seen.any(axis=0).all():
         column = int(np.argmin(seen.any(axis=0)))
-        raise DataError(f"response {column + 1} is never observed (all NaN); drop the column from outputs and y")
+        raise DataError(
+            f"response {column + 1} is never observed (all NaN); drop the column from outputs and y"
+        )
     bad = seen & ~(np.isfinite(outputs) & np.isfinite(y))
     if bad.any():
         row, column = np.argwhere(bad)[0]

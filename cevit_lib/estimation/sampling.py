@@ -56,7 +56,9 @@ def gibbs_sweep(
         weights[column] = 0.0
         mean = weights @ z
         side = sign[index]
-        z[column] = mean + side * sd * sample_above(side * (mean - threshold[index]) / sd, uniform[index])
+        z[column] = mean + side * sd * sample_above(
+            side * (mean - threshold[index]) / sd, uniform[index]
+        )
 
 
 def inverse_wishart(scale: np.ndarray, degrees: float, rng: np.random.Generator) -> np.ndarray:

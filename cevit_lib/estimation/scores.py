@@ -57,7 +57,9 @@ class GaussianScoreCorrelation(CopulaEstimator):
         count = np.maximum(count, 1.0)
         covariance = products / count - sums * sums.T / count**2
         variance = squares / count - (sums / count) ** 2
-        variance = np.where(variance > 1e-12 * squares / count, variance, 0.0)  # rounding is not variance
+        variance = np.where(
+            variance > 1e-12 * squares / count, variance, 0.0
+        )  # rounding is not variance
         both = np.sqrt(variance * variance.T)
         covariance = np.where(both > 0, covariance / np.where(both > 0, both, 1.0), np.eye(p))
         self.n_iter_, self.converged_ = 1, True

@@ -34,7 +34,11 @@ def share_within(predicted: Any, observed: Any, limit: float) -> float:
     """Return the share of predictions at most ``limit`` (in the response's units) off; NaN without an observation."""
     difference = _difference(predicted, observed)
     # a difference of two decimals that should equal the limit may miss it by rounding
-    return float((np.abs(difference) <= limit * (1 + 1e-12)).mean()) if difference.size else float("nan")
+    return (
+        float((np.abs(difference) <= limit * (1 + 1e-12)).mean())
+        if difference.size
+        else float("nan")
+    )
 
 
 def r_squared(predicted: Any, observed: Any) -> float:

@@ -10,7 +10,11 @@ from cevit_lib.errors import ShapeError
 
 def as_array(values: Any) -> np.ndarray:
     """Return a tensor or anything like an array as float64 NumPy."""
-    return values.detach().cpu().numpy().astype(float) if torch.is_tensor(values) else np.asarray(values, dtype=float)
+    return (
+        values.detach().cpu().numpy().astype(float)
+        if torch.is_tensor(values)
+        else np.asarray(values, dtype=float)
+    )
 
 
 def observed_pair(predicted: Any, observed: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +27,9 @@ def observed_pair(predicted: Any, observed: Any) -> tuple[np.ndarray, np.ndarray
     """
     predicted, observed = as_array(predicted), as_array(observed)
     if predicted.shape != observed.shape or observed.ndim != 1:
-        raise ShapeError(f"predicted {predicted.shape} and observed {observed.shape} must both be (n,).")
+        raise ShapeError(
+            f"predicted {predicted.shape} and observed {observed.shape} must both be (n,)."
+        )
     seen = np.isfinite(observed)
     return predicted[seen], observed[seen]
 
@@ -38,5 +44,7 @@ def two_eyes(values: Any, name: str) -> np.ndarray:
     """
     values = as_array(values)
     if values.ndim != 2 or values.shape[1] != 2:
-        raise ShapeError(f"{name} has shape {values.shape}; expected (n, 2), one column an eye, left eye first.")
+        raise ShapeError(
+            f"{name} has shape {values.shape}; expected (n, 2), one column an eye, left eye first."
+        )
     return values

@@ -38,8 +38,12 @@ class Interval(NamedTuple):
 
 
 def patient_bootstrap(
-    statistic: Callable[[np.ndarray], Any], patients: Any, rng: np.random.Generator, *,
-    replications: int = 1000, level: float = 0.95,
+    statistic: Callable[[np.ndarray], Any],
+    patients: Any,
+    rng: np.random.Generator,
+    *,
+    replications: int = 1000,
+    level: float = 0.95,
 ) -> Any:
     """Return a metric, or many by name, with intervals from resampled patients.
 
@@ -70,8 +74,14 @@ def patient_bootstrap(
     >>> interval = patient_bootstrap(lambda rows: mean_absolute_error(mu[rows], y[rows]), ids, rng)  # doctest: +SKIP
     """
     if not 0 < level < 1 or replications < 20:
-        raise ParameterError(f"level={level}, replications={replications}: give a level in (0, 1) and 20 or more.")
-    owner = np.arange(patients) if np.ndim(patients) == 0 else np.unique(np.asarray(patients), return_inverse=True)[1]
+        raise ParameterError(
+            f"level={level}, replications={replications}: give a level in (0, 1) and 20 or more."
+        )
+    owner = (
+        np.arange(patients)
+        if np.ndim(patients) == 0
+        else np.unique(np.asarray(patients), return_inverse=True)[1]
+    )
     count = int(owner.max(initial=-1)) + 1
     if count < 2:
         raise DataError(f"{count} patients: resampling needs at least two.")

@@ -66,7 +66,9 @@ def calibration(probabilities: Any, labels: Any) -> Calibration:
     (intercept,) = _logistic_regression(one, score, labels)
     positive, negative = score[labels == 1], score[labels == 0]
     if not (positive.min() < negative.max() and negative.min() < positive.max()):
-        return Calibration(float(intercept), float("nan"), brier, "the predictions separate the classes")
+        return Calibration(
+            float(intercept), float("nan"), brier, "the predictions separate the classes"
+        )
     _, slope = _logistic_regression(np.column_stack([one, score]), 0.0, labels)
     return Calibration(float(intercept), float(slope), brier)
 
@@ -83,7 +85,9 @@ def _logistic_regression(design: np.ndarray, offset, labels: np.ndarray) -> np.n
     for _ in range(100):
         probability = expit(offset + design @ beta)
         weight = np.maximum(probability * (1 - probability), _EDGE)
-        step = np.linalg.solve((design * weight[:, None]).T @ design, design.T @ (labels - probability))
+        step = np.linalg.solve(
+            (design * weight[:, None]).T @ design, design.T @ (labels - probability)
+        )
         while (reached := likelihood(beta + step)) < value and np.abs(step).max() > 1e-10:
             step = step / 2
         beta, value = beta + step, max(reached, value)
@@ -121,10 +125,16 @@ def calibration_curve(probabilities: Any, labels: Any, bins: int = 5) -> Calibra
     probabilities, labels = _checked(probabilities, labels)
     order = np.argsort(probabilities, kind="stable")
     groups = [group for group in np.array_split(order, bins) if group.size]
-    intervals = [binomtest(int(labels[g].sum()), len(g)).proportion_ci(method="wilson") for g in groups]
+    intervals = [
+        binomtest(int(labels[g].sum()), len(g)).proportion_ci(method="wilson") for g in groups
+    ]
     means = [np.array([values[g].mean() for g in groups]) for values in (probabilities, labels)]
-    return CalibrationCurve(*means, np.array([i.low for i in intervals]), np.array([i.high for i in intervals]),
-                            np.array([len(g) for g in groups], dtype=int))  # fmt: skip
+    return CalibrationCurve(
+        *means,
+        np.array([i.low for i in intervals]),
+        np.array([i.high for i in intervals]),
+        np.array([len(g) for g in groups], dtype=int),
+    )
 
 
 def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -132,5 +142,7 @@ def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     wrong = ~((probabilities >= -1e-9) & (probabilities <= 1 + 1e-9))
     if wrong.any():
         seen = probabilities[wrong][0]
-        raise LabelError(f"{seen:g} is no probability; if these are logits, pass torch.sigmoid of them.")
+        raise LabelError(
+            f"{seen:g} is no probability; if these are logits, pass torch.sigmoid of them."
+        )
     return probabilities, labels

@@ -107,7 +107,9 @@ def detection_at(scores: Any, labels: Any, threshold: float) -> Detection:
     return Detection(*(float(part.mean()) if part.size else float("nan") for part in found))
 
 
-def predictive_values(sensitivity: float, specificity: float, prevalence: float) -> tuple[float, float]:
+def predictive_values(
+    sensitivity: float, specificity: float, prevalence: float
+) -> tuple[float, float]:
     """Return positive and negative predictive value where ``prevalence`` of the people have the condition (Bayes).
 
     Raises

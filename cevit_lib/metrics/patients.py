@@ -21,18 +21,25 @@ def check_cells(cells: Any) -> np.ndarray:
     """
     cells = as_array(cells)
     if cells.ndim != 3 or cells.shape[1:] != (2, 2):
-        raise ShapeError(f"cells have shape {cells.shape}; expected (n, 2, 2), indexed [left, right].")
+        raise ShapeError(
+            f"cells have shape {cells.shape}; expected (n, 2, 2), indexed [left, right]."
+        )
     wrong = (cells < -1e-9).any((1, 2)) | ~(np.abs(cells.sum((1, 2)) - 1) < 1e-6)
     if wrong.any():
         row = int(wrong.argmax())
-        raise LabelError(f"row {row}: the four cells {cells[row].ravel().round(4).tolist()} are no distribution.")
+        raise LabelError(
+            f"row {row}: the four cells {cells[row].ravel().round(4).tolist()} are no distribution."
+        )
     return cells
 
 
 def independent_cells(probabilities: Any) -> np.ndarray:
     """Return the cells ``(n, 2, 2)`` of two eyes taken for independent, from their margins ``(n, 2)``."""
     p = two_eyes(probabilities, "probabilities")
-    return np.stack([1 - p[:, 0], p[:, 0]], 1)[:, :, None] * np.stack([1 - p[:, 1], p[:, 1]], 1)[:, None, :]
+    return (
+        np.stack([1 - p[:, 0], p[:, 0]], 1)[:, :, None]
+        * np.stack([1 - p[:, 1], p[:, 1]], 1)[:, None, :]
+    )
 
 
 def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
@@ -74,7 +81,9 @@ def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.nda
         raise ParameterError(f"level={level!r}: give one of {', '.join(LEVELS)}.")
     if level == "any":
         return 1 - cells[:, 0, 0]
-    return cells[:, 1, 1] if level == "both" else np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
+    return (
+        cells[:, 1, 1] if level == "both" else np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
+    )
 
 
 def worse_eye(values: Any, worse: Literal["larger", "smaller"] = "larger") -> np.ndarray:
@@ -105,7 +114,11 @@ def joint_log_score(cells: Any, labels: Any) -> float:
     """Return the mean of ``-log P(observed pair of labels)`` over patients with both; lower is better."""
     cells, left, right = _whole(cells, labels)
     with np.errstate(divide="ignore"):
-        return float(-np.log(cells[np.arange(len(left)), left, right]).mean()) if len(left) else float("nan")
+        return (
+            float(-np.log(cells[np.arange(len(left)), left, right]).mean())
+            if len(left)
+            else float("nan")
+        )
 
 
 def joint_brier_score(cells: Any, labels: Any) -> float:

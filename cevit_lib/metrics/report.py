@@ -60,7 +60,11 @@ class Metrics:
 
 
 def evaluate(
-    outputs: Any, y: Any, responses: tuple[str, ...], continuous: int, joint_classes: Any | None = None
+    outputs: Any,
+    y: Any,
+    responses: tuple[str, ...],
+    continuous: int,
+    joint_classes: Any | None = None,
 ) -> Metrics:
     """Return MAE, RMSE, ACC by both rules, joint ACC and AUC of one set of predictions, per response.
 
@@ -90,7 +94,9 @@ def evaluate(
     """
     outputs, y = _array(outputs), _array(y)
     if outputs.shape != y.shape or y.shape[1] != len(responses):
-        raise ShapeError(f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree.")
+        raise ShapeError(
+            f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree."
+        )
     marginal = (outputs[:, continuous:] > 0).astype(float)
     joint = marginal if joint_classes is None else _array(joint_classes)
     values: dict[str, float] = {}
@@ -117,7 +123,9 @@ def _reasons(values: dict[str, float], y: np.ndarray, responses: tuple[str, ...]
         if seen.size == 0:
             reasons[key] = "no patient has it observed"
         elif key.startswith("AUC"):
-            reasons[key] = f"one class only: {int((seen == 0).sum())} zeros, {int((seen == 1).sum())} ones"
+            reasons[key] = (
+                f"one class only: {int((seen == 0).sum())} zeros, {int((seen == 1).sum())} ones"
+            )
         else:
             reasons[key] = "a prediction is not finite"
     return reasons
@@ -172,7 +180,9 @@ def evaluate_pairs(
     """
     outputs, y = _array(outputs), _array(y)
     if outputs.shape != y.shape or y.ndim != 2 or y.shape[1] != len(responses):
-        raise ShapeError(f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree.")
+        raise ShapeError(
+            f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree."
+        )
     measures = _measures(responses, continuous)
     binary = [name for name, column in measures.items() if column >= continuous]
     _only_known({**(limits or {}), **(asymmetry or {})}, set(measures) - set(binary))
@@ -182,15 +192,27 @@ def evaluate_pairs(
     for name, column in measures.items():
         pair, names = slice(column, column + 2), responses[column : column + 2]
         if column < continuous:
-            _lengths(table, name, names, outputs[:, pair], y[:, pair], (limits or {}).get(name, ()),
-                     (asymmetry or {}).get(name))  # fmt: skip
+            _lengths(
+                table,
+                name,
+                names,
+                outputs[:, pair],
+                y[:, pair],
+                (limits or {}).get(name, ()),
+                (asymmetry or {}).get(name),
+            )
         else:
             _labels(table, name, names, outputs[:, pair], y[:, pair], cells, thresholds or {})
     return Metrics(table.values, table.reasons)
 
 
 def thresholds_at_specificity(
-    outputs: Any, y: Any, responses: tuple[str, ...], continuous: int, specificity: float = 0.9, *,
+    outputs: Any,
+    y: Any,
+    responses: tuple[str, ...],
+    continuous: int,
+    specificity: float = 0.9,
+    *,
     cells: Any | None = None,
 ) -> dict[str, float]:
     """Return thresholds on the probabilities of each binary column and each patient-level answer.
@@ -202,8 +224,13 @@ def thresholds_at_specificity(
     for name, column in _measures(responses, continuous).items():
         if column >= continuous:
             pair = slice(column, column + 2)
-            questions = _questions(name, responses[pair], expit(outputs[:, pair]), y[:, pair], cells)
-            found |= {key: threshold_at_specificity(score, label, specificity) for key, score, label in questions}
+            questions = _questions(
+                name, responses[pair], expit(outputs[:, pair]), y[:, pair], cells
+            )
+            found |= {
+                key: threshold_at_specificity(score, label, specificity)
+                for key, score, label in questions
+            }
     return found
 
 
@@ -223,9 +250,13 @@ class _Table:
 def _measures(responses: tuple[str, ...], continuous: int) -> dict[str, int]:
     """Return the first column of each measure by the common beginning of its two names."""
     if len(responses) % 2 or continuous % 2:
-        raise ShapeError(f"{continuous} continuous of {len(responses)} responses: two eyes give even numbers of both.")
+        raise ShapeError(
+            f"{continuous} continuous of {len(responses)} responses: two eyes give even numbers of both."
+        )
     pairs = [tuple(responses[k : k + 2]) for k in range(0, len(responses), 2)]
-    names = [re.split(r"[_ .-]+[^_ .-]*$", os.path.commonprefix(pair))[0] for pair in pairs]  # AL_O(S|D) -> AL
+    names = [
+        re.split(r"[_ .-]+[^_ .-]*$", os.path.commonprefix(pair))[0] for pair in pairs
+    ]  # AL_O(S|D) -> AL
     if "" in names or len(set(names)) < len(names):  # such as y1_OS, y2_OD, y3_OS, y4_OD
         names = ["/".join(pair) for pair in pairs]
     return {name: 2 * place for place, name in enumerate(names)}
@@ -233,7 +264,9 @@ def _measures(responses: tuple[str, ...], continuous: int) -> dict[str, int]:
 
 def _only_known(named: dict[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(named) - known):
-        raise ParameterError(f"no continuous measure {unknown[0]!r}; there are: {', '.join(sorted(known)) or 'none'}.")
+        raise ParameterError(
+            f"no continuous measure {unknown[0]!r}; there are: {', '.join(sorted(known)) or 'none'}."
+        )
 
 
 def _lengths(table, name, names, predicted, observed, limits, asymmetry) -> None:
@@ -241,22 +274,33 @@ def _lengths(table, name, names, predicted, observed, limits, asymmetry) -> None
         _errors(table, column, predicted[:, k], observed[:, k], limits)
         reason = _why_undefined(observed[:, k])
         agreement = bland_altman(predicted[:, k], observed[:, k])
-        table.add(f"RMSE {column}", root_mean_squared_error(predicted[:, k], observed[:, k]), reason)
+        table.add(
+            f"RMSE {column}", root_mean_squared_error(predicted[:, k], observed[:, k]), reason
+        )
         table.add(f"R2 {column}", r_squared(predicted[:, k], observed[:, k]), reason)
         table.add(f"bias {column}", agreement.bias, reason)
         table.add(f"slope {column}", agreement.slope, reason)
     _errors(table, f"{name} eyes", predicted.ravel(), observed.ravel(), limits)
     reason = "no patient has both eyes observed"
-    table.add(f"MAE {name} worse", mean_absolute_error(worse_eye(predicted), worse_eye(observed)), reason)
+    table.add(
+        f"MAE {name} worse", mean_absolute_error(worse_eye(predicted), worse_eye(observed)), reason
+    )
     apart = [values[:, 0] - values[:, 1] for values in (predicted, observed)]
     table.add(f"MAE {name} difference", mean_absolute_error(*apart), reason)
     if asymmetry is not None:
         differ = asymmetric(observed, asymmetry)
         reason = f"no patient's eyes differ by more than {asymmetry:g}"
         table.add(f"patients {name} asymmetric", differ.sum())
-        table.add(f"MAE {name} asymmetric", mean_absolute_error(predicted[differ].ravel(), observed[differ].ravel()),
-                  reason)  # fmt: skip
-        table.add(f"MAE {name} difference asymmetric", mean_absolute_error(*[side[differ] for side in apart]), reason)
+        table.add(
+            f"MAE {name} asymmetric",
+            mean_absolute_error(predicted[differ].ravel(), observed[differ].ravel()),
+            reason,
+        )
+        table.add(
+            f"MAE {name} difference asymmetric",
+            mean_absolute_error(*[side[differ] for side in apart]),
+            reason,
+        )
 
 
 def _errors(table, name, predicted, observed, limits) -> None:
@@ -271,7 +315,9 @@ def _why_undefined(observed: np.ndarray) -> str | None:
     if seen.size == 0:
         return "no patient has it observed"
     if seen.size < 3 or np.ptp(seen) == 0:
-        return f"{seen.size} observations that " + ("do not vary" if np.ptp(seen) == 0 else "are too few")
+        return f"{seen.size} observations that " + (
+            "do not vary" if np.ptp(seen) == 0 else "are too few"
+        )
     return None
 
 
@@ -279,8 +325,10 @@ def _questions(name, names, probability, labels, cells) -> list[tuple[str, np.nd
     """Return name, probability and label of each question: two about eyes, three about the patient."""
     cells = independent_cells(probability) if cells is None else cells
     by_eye = [(column, probability[:, k], labels[:, k]) for k, column in enumerate(names)]
-    return by_eye + [(f"{name} {level}", patient_scores(cells, level), patient_labels(labels, level))
-                     for level in LEVELS]  # fmt: skip
+    return by_eye + [
+        (f"{name} {level}", patient_scores(cells, level), patient_labels(labels, level))
+        for level in LEVELS
+    ]
 
 
 def _labels(table, name, names, logits, labels, cells, thresholds) -> None:
@@ -293,12 +341,22 @@ def _labels(table, name, names, logits, labels, cells, thresholds) -> None:
         table.add(f"calibration intercept {key}", found.intercept, found.reason)
         table.add(f"calibration slope {key}", found.slope, found.reason)
         if key in thresholds:
-            reason = "the validation patients have no negative" if np.isnan(thresholds[key]) else reason
+            reason = (
+                "the validation patients have no negative" if np.isnan(thresholds[key]) else reason
+            )
             sensitivity, specificity = detection_at(score, label, thresholds[key])
             table.add(f"sensitivity {key}", sensitivity, reason)
             table.add(f"specificity {key}", specificity, reason)
     joint = independent_cells(probability) if cells is None else cells
-    table.add(f"joint log score {name}", joint_log_score(joint, labels), "no patient has both eyes observed")
-    table.add(f"joint Brier {name}", joint_brier_score(joint, labels), "no patient has both eyes observed")
+    table.add(
+        f"joint log score {name}",
+        joint_log_score(joint, labels),
+        "no patient has both eyes observed",
+    )
+    table.add(
+        f"joint Brier {name}", joint_brier_score(joint, labels), "no patient has both eyes observed"
+    )
     table.add(f"patients {name} asymmetric", asymmetric(labels).sum())
-    table.add(f"ordered {name}", rightly_ordered(logits, labels), "in no patient do the eyes differ")
+    table.add(
+        f"ordered {name}", rightly_ordered(logits, labels), "in no patient do the eyes differ"
+    )

@@ -5,7 +5,11 @@ probability of a quadrant by one positive integral; ``multivariate`` that of an 
 ``truncated`` the moments that an EM step needs.
 """
 
-from .bivariate import bivariate_normal_cdf, log_bivariate_normal_cdf, log_bivariate_normal_cdf_with_gradients
+from .bivariate import (
+    bivariate_normal_cdf,
+    log_bivariate_normal_cdf,
+    log_bivariate_normal_cdf_with_gradients,
+)
 from .multivariate import LogProbability, log_multivariate_normal_cdf
 from .truncated import (
     TruncatedMoments,

@@ -29,7 +29,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .central import LARGEST_CORRELATION, central_derivatives, central_probability, gauss_nodes, number_of_nodes
+from .central import (
+    LARGEST_CORRELATION,
+    central_derivatives,
+    central_probability,
+    gauss_nodes,
+    number_of_nodes,
+)
 from .univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI, log_normal_cdf
 
 KAPPA = 3.0
@@ -39,8 +45,14 @@ LARGEST = 1e10  # a limit as good as infinite
 SMALLEST = 1e-30  # stands for zero in x, so that the apex has a direction
 LEAST_GAP = 1e-40  # stands for zero in 1 - |rho|
 SERIES_FROM = 600.0  # c^2 from which R(c) is computed by its asymptotic series
-NODES = {torch.float32: 10, torch.float64: 16}  # a panel; what the result's digits need, computed in float64 always
-LEAST_CENTRAL = {torch.float32: 1e-5, torch.float64: 1e-4}  # probability below which the result's digits need more
+NODES = {
+    torch.float32: 10,
+    torch.float64: 16,
+}  # a panel; what the result's digits need, computed in float64 always
+LEAST_CENTRAL = {
+    torch.float32: 1e-5,
+    torch.float64: 1e-4,
+}  # probability below which the result's digits need more
 
 
 class BivariateDerivatives(NamedTuple):
@@ -70,13 +82,17 @@ def _flattened_mass(c2: Tensor) -> Tensor:
     """
     near2 = c2.clamp_max(SERIES_FROM)
     near = near2.sqrt()
-    mass = 1 - torch.special.erfc(SQRT_HALF * near).mul_(near).mul_(SQRT_HALF_PI).mul_(torch.exp(0.5 * near2))
+    mass = 1 - torch.special.erfc(SQRT_HALF * near).mul_(near).mul_(SQRT_HALF_PI).mul_(
+        torch.exp(0.5 * near2)
+    )
     v = c2.clamp_min(SERIES_FROM).reciprocal_()
     series = 1 + v * (6 - v * (12 - 30 * v))
     return torch.where(c2 > SERIES_FROM, series, mass.mul_(KAPPA**2 + near2))
 
 
-def _wedge_integral(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, square: Tensor, nodes: int) -> Tensor:
+def _wedge_integral(
+    x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, square: Tensor, nodes: int
+) -> Tensor:
     """``int_0^omega R(|c(phi)|) dphi``; ``square`` is ``A^2``, all of one shape."""
     total = KAPPA**2 + square
     squeeze = KAPPA * total.rsqrt()  # lambda: tan(theta) = tan(angle) / lambda
@@ -105,7 +121,9 @@ def _wedge_integral(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, squ
 def _log_value(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, nodes: int) -> Tensor:
     """``log Phi_2`` of tensors of one shape, finite limits."""
     square = x.square() + k1.square()
-    log_wedge = torch.log(_wedge_integral(x, y, k1, k2, s, square, nodes)) - 0.5 * square - LOG_TWO_PI
+    log_wedge = (
+        torch.log(_wedge_integral(x, y, k1, k2, s, square, nodes)) - 0.5 * square - LOG_TWO_PI
+    )
     first, second = k1 > 0, k2 > 0
     mixed = first != second
     upper = torch.where(mixed, torch.where(first, x, y), torch.minimum(x, y))
@@ -128,7 +146,9 @@ def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor, nodes: int) -> Te
     return torch.where(impossible, -math.inf, _log_value(x, y, k1, k2, s, nodes))
 
 
-def _derivatives(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _derivatives(
+    x: Tensor, y: Tensor, correlation: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Closed-form derivatives of ``log Phi_2``, written in differentiable operations (for the second order).
 
     ``d/dx = phi(x) Phi(k_1) / Phi_2``, ``d/dy`` alike, ``d/drho = phi_2(x, y) / Phi_2`` (Plackett), in log space.
@@ -143,7 +163,9 @@ def _derivatives(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) -> tu
     return tuple(torch.where(usable, d, 0.0) for d in (by_x, by_y, by_correlation))
 
 
-def _in_two_parts(operands: tuple[Tensor, Tensor, Tensor], dtype: torch.dtype, slopes: bool) -> list[Tensor] | None:
+def _in_two_parts(
+    operands: tuple[Tensor, Tensor, Tensor], dtype: torch.dtype, slopes: bool
+) -> list[Tensor] | None:
     """Value, and derivatives on request: central formula where it is exact, the wedge elsewhere; None: not possible.
 
     Of use on a CPU only, where it takes a tenth of the time: elsewhere, to pick observations is to wait for the device.
@@ -157,7 +179,11 @@ def _in_two_parts(operands: tuple[Tensor, Tensor, Tensor], dtype: torch.dtype, s
     size = correlation.abs()
     try:
         probability = central_probability(x, y, correlation, number_of_nodes(size, dtype))
-        hard = ((probability < LEAST_CENTRAL[dtype]) | (size > LARGEST_CORRELATION)).nonzero().squeeze(-1)
+        hard = (
+            ((probability < LEAST_CENTRAL[dtype]) | (size > LARGEST_CORRELATION))
+            .nonzero()
+            .squeeze(-1)
+        )
     except RuntimeError:  # under torch.func.vmap no value can be looked at
         return None
     results = [probability.log()]
@@ -205,13 +231,17 @@ class _LogBivariate(torch.autograd.Function):
 def _as_tensors(x, y, correlation) -> tuple[list[Tensor], torch.dtype]:
     """The operands in float64, and the dtype of the result."""
     tensors = [v for v in (x, y, correlation) if isinstance(v, Tensor)]
-    dtype = functools.reduce(torch.promote_types, (t.dtype for t in tensors if t.is_floating_point()), torch.float32)
+    dtype = functools.reduce(
+        torch.promote_types, (t.dtype for t in tensors if t.is_floating_point()), torch.float32
+    )
     if not tensors:
         dtype = torch.get_default_dtype()
     if dtype in (torch.float16, torch.bfloat16):
         dtype = torch.float32
     device = next((t.device for t in tensors if t.ndim), tensors[0].device if tensors else None)
-    return [torch.as_tensor(v, device=device, dtype=torch.float64) for v in (x, y, correlation)], dtype
+    return [
+        torch.as_tensor(v, device=device, dtype=torch.float64) for v in (x, y, correlation)
+    ], dtype
 
 
 def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
@@ -245,7 +275,9 @@ def bivariate_normal_cdf(x, y, correlation) -> Tensor:
     return torch.exp(log_bivariate_normal_cdf(x, y, correlation))
 
 
-def log_bivariate_normal_cdf_with_gradients(x: Tensor, y: Tensor, correlation: Tensor) -> BivariateDerivatives:
+def log_bivariate_normal_cdf_with_gradients(
+    x: Tensor, y: Tensor, correlation: Tensor
+) -> BivariateDerivatives:
     """``log Phi_2`` and its derivatives in one pass, without autograd: for a custom loss that saves gradients.
 
     Computed in float64 and rounded to the dtype of the operands.

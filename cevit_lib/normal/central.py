@@ -39,7 +39,9 @@ _LEGENDRE = {number: _legendre(number) for number in range(1, 65)}
 def gauss_nodes(number: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Gauss-Legendre nodes and weights on [0, 1]."""
     node, weight = _LEGENDRE[number]
-    return torch.tensor(node, dtype=dtype, device=device), torch.tensor(weight, dtype=dtype, device=device)
+    return torch.tensor(node, dtype=dtype, device=device), torch.tensor(
+        weight, dtype=dtype, device=device
+    )
 
 
 def number_of_nodes(size: Tensor, dtype: torch.dtype = torch.float64) -> int:
@@ -64,12 +66,16 @@ def central_probability(x: Tensor, y: Tensor, correlation: Tensor, number: int) 
     return torch.addcmul(cdf[0] * cdf[1], exponent.exp_() @ weight, angle, value=0.5 / math.pi)
 
 
-def central_derivatives(x: Tensor, y: Tensor, correlation: Tensor, probability: Tensor) -> list[Tensor]:
+def central_derivatives(
+    x: Tensor, y: Tensor, correlation: Tensor, probability: Tensor
+) -> list[Tensor]:
     """Derivatives of ``log Phi_2`` in ``x``, ``y`` and the correlation, for ``|rho| <= 0.925``."""
     precision = (1 - correlation * correlation).rsqrt_()
     limits = torch.stack((x, y))
     conditional = (limits.flip(0) - correlation * limits) * precision  # (k_1, k_2) of ``bivariate``
-    density = torch.exp(-0.5 * torch.cat((limits, conditional[:1])).square()) * (1 / math.sqrt(2 * math.pi))
+    density = torch.exp(-0.5 * torch.cat((limits, conditional[:1])).square()) * (
+        1 / math.sqrt(2 * math.pi)
+    )
     scaled = density / probability
     by_limits = scaled[:2] * normal_cdf(conditional)
     return [by_limits[0], by_limits[1], scaled[0] * density[2] * precision]

@@ -61,7 +61,9 @@ def _log_shift_means(z: Tensor, factor: Tensor, lattice: Tensor) -> Tensor:
         total = total + log_cdf
         if i < p - 1:
             drawn.append(_Quantile.apply(log_cdf + lattice[i].log()))
-    return torch.logsumexp(total.expand(*z.shape[:1], *lattice.shape[1:]), -1) - math.log(lattice.shape[-1])
+    return torch.logsumexp(total.expand(*z.shape[:1], *lattice.shape[1:]), -1) - math.log(
+        lattice.shape[-1]
+    )
 
 
 def _ordered_factor(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,13 +87,25 @@ def lattice_log_probability(
     parts = []
     for start in range(0, n, chunk):
         with torch.set_grad_enabled(slopes):
-            leaves = [v[start : start + chunk].detach().requires_grad_(slopes) for v in (z, correlation)]
+            leaves = [
+                v[start : start + chunk].detach().requires_grad_(slopes) for v in (z, correlation)
+            ]
             means = _log_shift_means(*_ordered_factor(*leaves), lattice)
             value = torch.logsumexp(means, -1) - math.log(SHIFTS)
-            derivatives = torch.autograd.grad(value.sum(), leaves) if slopes else [torch.zeros_like(v) for v in leaves]
-        spread = torch.exp(means.detach() - value.detach().unsqueeze(-1)).std(-1) * (HALF_WIDTH / math.sqrt(SHIFTS))
+            derivatives = (
+                torch.autograd.grad(value.sum(), leaves)
+                if slopes
+                else [torch.zeros_like(v) for v in leaves]
+            )
+        spread = torch.exp(means.detach() - value.detach().unsqueeze(-1)).std(-1) * (
+            HALF_WIDTH / math.sqrt(SHIFTS)
+        )
         parts.append((value.detach(), spread, *derivatives))
-    return tuple(torch.cat(columns) for columns in zip(*parts, strict=True)) if parts else _nothing(z, correlation)
+    return (
+        tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
+        if parts
+        else _nothing(z, correlation)
+    )
 
 
 def _nothing(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

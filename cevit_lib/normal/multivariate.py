@@ -22,7 +22,9 @@ LARGEST_DIMENSION = 8
 LEAST_PLACKETT = 2e-9
 LARGEST_LIMIT = 1e6
 INFINITE = 1e30
-LARGEST_LOG_SLOPE = 25.0  # keeps derivatives finite where the lattice's own error, far out, exceeds every bound
+LARGEST_LOG_SLOPE = (
+    25.0  # keeps derivatives finite where the lattice's own error, far out, exceeds every bound
+)
 RARE_POINTS = 256  # of the lattice, where it stands in for Plackett's integral
 
 
@@ -46,7 +48,9 @@ def _plackett_value(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
     error = 1e-15 / probability.clamp_min(LEAST_PLACKETT) + 1e-12
     chosen = rare.nonzero().squeeze(-1) if may_branch(z) else torch.arange(len(z), device=z.device)
     if chosen.numel():
-        far, far_error, _, _ = lattice_log_probability(z[chosen], correlation[chosen], RARE_POINTS, slopes=False)
+        far, far_error, _, _ = lattice_log_probability(
+            z[chosen], correlation[chosen], RARE_POINTS, slopes=False
+        )
         value[chosen] = torch.where(rare[chosen], far, value[chosen])
         error[chosen] = torch.where(rare[chosen], far_error, error[chosen])
     return value, error
@@ -64,9 +68,15 @@ def _given(z: Tensor, correlation: Tensor, fixed: tuple[int, ...]) -> tuple[Tens
         variance = (1 - r * r).clamp_min(LEAST_VARIANCE)
         first, second = cross.unbind(-1)
         r_ = r.unsqueeze(-1)
-        weights = torch.stack((first - r_ * second, second - r_ * first), -1) / variance[..., None, None]
+        weights = (
+            torch.stack((first - r_ * second, second - r_ * first), -1) / variance[..., None, None]
+        )
         x, y = z[..., fixed[0]], z[..., fixed[1]]
-        log_density = -0.5 * (x.square() + (y - r * x).square() / variance) - 0.5 * variance.log() - LOG_TWO_PI
+        log_density = (
+            -0.5 * (x.square() + (y - r * x).square() / variance)
+            - 0.5 * variance.log()
+            - LOG_TWO_PI
+        )
     limit = z[..., others] - (weights * z[..., fixed].unsqueeze(-2)).sum(-1)
     covariance = correlation[..., others, :][..., others] - weights @ cross.transpose(-1, -2)
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).clamp_min(LEAST_VARIANCE).sqrt()
@@ -74,11 +84,15 @@ def _given(z: Tensor, correlation: Tensor, fixed: tuple[int, ...]) -> tuple[Tens
 
 
 def _given_each(z: Tensor, correlation: Tensor, sets: list[tuple[int, ...]]) -> list[Tensor]:
-    return [torch.stack(v) for v in zip(*(_given(z, correlation, fixed) for fixed in sets), strict=True)]
+    return [
+        torch.stack(v) for v in zip(*(_given(z, correlation, fixed) for fixed in sets), strict=True)
+    ]
 
 
 def _ratio(log_density: Tensor, limit: Tensor, given: Tensor, value: Tensor) -> Tensor:
-    return torch.exp((log_density + log_orthant(limit, given).value - value).clamp_max(LARGEST_LOG_SLOPE))
+    return torch.exp(
+        (log_density + log_orthant(limit, given).value - value).clamp_max(LARGEST_LOG_SLOPE)
+    )
 
 
 def _plackett_derivatives(z: Tensor, correlation: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,7 +106,10 @@ def _plackett_derivatives(z: Tensor, correlation: Tensor, value: Tensor) -> tupl
     by_pair = _ratio(density, limit, given, value)
     zero = torch.zeros_like(value)
     half = {pair: 0.5 * d for pair, d in zip(pairs, by_pair.unbind(0), strict=True)}
-    rows = [torch.stack([half.get((max(i, j), min(i, j)), zero) for j in range(p)], -1) for i in range(p)]
+    rows = [
+        torch.stack([half.get((max(i, j), min(i, j)), zero) for j in range(p)], -1)
+        for i in range(p)
+    ]
     return by_z, torch.stack(rows, -2)
 
 
@@ -132,7 +149,9 @@ class _Lattice(torch.autograd.Function):
     @staticmethod
     def forward(z, correlation, points):
         p, batch = z.shape[-1], z.shape[:-1]
-        value, error, by_z, by_r = lattice_log_probability(*_rows(z, correlation), points, slopes=True)
+        value, error, by_z, by_r = lattice_log_probability(
+            *_rows(z, correlation), points, slopes=True
+        )
         return value.view(batch), error.view(batch), by_z.view(*batch, p), by_r.view(*batch, p, p)
 
     @staticmethod
@@ -167,18 +186,30 @@ def log_orthant(z: Tensor, correlation: Tensor, points: int = 1024) -> LogProbab
 
 def _check_shapes(upper: Tensor, mean: Tensor, covariance: Tensor) -> int:
     p = covariance.shape[-1]
-    if covariance.ndim < 2 or covariance.shape[-2] != p or upper.shape[-1:] != (p,) or mean.shape[-1:] != (p,):
+    if (
+        covariance.ndim < 2
+        or covariance.shape[-2] != p
+        or upper.shape[-1:] != (p,)
+        or mean.shape[-1:] != (p,)
+    ):
         raise ShapeError(
             f"upper {tuple(upper.shape)}, mean {tuple(mean.shape)} and covariance {tuple(covariance.shape)} do not "
             "fit: expected (..., p), (..., p) and (..., p, p)"
         )
     if not 1 <= p <= LARGEST_DIMENSION:
-        raise ShapeError(f"the normal probability is implemented for 1 to {LARGEST_DIMENSION} dimensions, seen {p}")
+        raise ShapeError(
+            f"the normal probability is implemented for 1 to {LARGEST_DIMENSION} dimensions, seen {p}"
+        )
     return p
 
 
 def log_multivariate_normal_cdf(
-    upper: Tensor, mean: Tensor, covariance: Tensor, *, points: int = 1024, return_error: bool = False
+    upper: Tensor,
+    mean: Tensor,
+    covariance: Tensor,
+    *,
+    points: int = 1024,
+    return_error: bool = False,
 ) -> Tensor | LogProbability:
     """``log P(Z < upper)`` in all coordinates, ``Z ~ N_p(mean, covariance)``, ``p`` from 1 to 8.
 
@@ -214,10 +245,15 @@ def log_multivariate_normal_cdf(
     upper, mean, covariance = upper.double(), mean.double(), covariance.double()
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).sqrt()
     impossible = (upper == -math.inf).any(-1)
-    z = (upper.clamp(-INFINITE, INFINITE) - mean) / sd  # an infinite limit would make NaN of a zero gradient
+    z = (
+        upper.clamp(-INFINITE, INFINITE) - mean
+    ) / sd  # an infinite limit would make NaN of a zero gradient
     correlation = covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
     batch = torch.broadcast_shapes(z.shape[:-1], correlation.shape[:-2])
-    z, correlation = z.expand(*batch, z.shape[-1]), correlation.expand(*batch, *correlation.shape[-2:])
+    z, correlation = (
+        z.expand(*batch, z.shape[-1]),
+        correlation.expand(*batch, *correlation.shape[-2:]),
+    )
     value, error = log_orthant(z, correlation, max(SHIFTS, points // SHIFTS * SHIFTS))
     value = torch.where(impossible, -math.inf, value).to(dtype)
     return LogProbability(value, error.to(dtype)) if return_error else value

@@ -18,7 +18,13 @@ import torch
 from torch import Tensor
 
 from .bivariate import log_wedge_value
-from .central import LARGEST_CORRELATION, central_probability, gauss_nodes, normal_cdf, number_of_nodes
+from .central import (
+    LARGEST_CORRELATION,
+    central_probability,
+    gauss_nodes,
+    normal_cdf,
+    number_of_nodes,
+)
 from .univariate import may_branch
 
 NODES = {3: 24, 4: 16}
@@ -60,7 +66,9 @@ def condition_on_pair(
 def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
     """``Phi_p`` for ``z`` (n, p), ``correlation`` (n, p, p), ``p`` 3 or 4; off by 1e-16, hence perhaps negative."""
     p = z.shape[-1]
-    order = correlation.square().sum(-1).argsort(-1)  # the least correlated coordinate is set free first
+    order = (
+        correlation.square().sum(-1).argsort(-1)
+    )  # the least correlated coordinate is set free first
     z = z.gather(-1, order)
     row = correlation.gather(-2, order.unsqueeze(-1).expand_as(correlation))
     correlation = row.gather(-1, order.unsqueeze(-2).expand_as(correlation))
@@ -77,7 +85,9 @@ def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
         density = torch.exp(-0.5 * (z_0 * z_0 + (z_j - r_0j * z_0).square() / variance))
         density = density / (2 * math.pi * variance.sqrt())
         rest = [k for k in range(1, p) if k != j]
-        given = condition_on_pair(z_0, (z_j, r_0j, variance), [(columns[k], r[0][k] * t, r[j][k]) for k in rest])
+        given = condition_on_pair(
+            z_0, (z_j, r_0j, variance), [(columns[k], r[0][k] * t, r[j][k]) for k in rest]
+        )
         if p == 3:
             inner = normal_cdf(given[0][0])
         else:

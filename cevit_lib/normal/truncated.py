@@ -48,7 +48,9 @@ def truncated_normal_variance(upper: Tensor, mean=0.0, standard_deviation=1.0) -
     return standard_deviation**2 * torch.where(x < -FAR, series, 1 - h * hazard_excess(x, h))
 
 
-def truncated_bivariate_normal_moments(upper: Tensor, mean: Tensor, covariance: Tensor) -> TruncatedMoments:
+def truncated_bivariate_normal_moments(
+    upper: Tensor, mean: Tensor, covariance: Tensor
+) -> TruncatedMoments:
     """Moments of ``Z ~ N_2(mean, covariance)`` given ``Z < upper`` in both coordinates (Tallis 1961, put right).
 
     With ``g`` the gradient of ``log Phi_2`` at the standardised limits ``x``, ``d`` its derivative in the correlation:
@@ -74,9 +76,13 @@ def truncated_bivariate_normal_moments(upper: Tensor, mean: Tensor, covariance: 
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).sqrt()
     x, y = ((upper - mean) / sd).unbind(-1)
     r = covariance[..., 0, 1] / (sd[..., 0] * sd[..., 1])
-    value, by_x, by_y, by_r = log_bivariate_normal_cdf_with_gradients(*torch.broadcast_tensors(x, y, r))
+    value, by_x, by_y, by_r = log_bivariate_normal_cdf_with_gradients(
+        *torch.broadcast_tensors(x, y, r)
+    )
     z = -torch.stack((by_x + r * by_y, r * by_x + by_y), -1)
-    h11, h22 = (-torch.where(g > 0, limit * g, 0.0) - r * by_r for limit, g in ((x, by_x), (y, by_y)))
+    h11, h22 = (
+        -torch.where(g > 0, limit * g, 0.0) - r * by_r for limit, g in ((x, by_x), (y, by_y))
+    )
     second = (
         1 + h11 + r * (2 * by_r + r * h22),
         r * (1 + h11 + h22) + (1 + r * r) * by_r,

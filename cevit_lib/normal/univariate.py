@@ -46,7 +46,9 @@ def radial_mass(c: Tensor) -> Tensor:
 def hazard_excess(x: Tensor, hazard: Tensor) -> Tensor:
     """``x + h(x)``, about ``1 / |x|`` far out, where the sum would cancel: ``h R(-x)`` there, as ``h = 1 / M(-x)``."""
     far = x < -3.0
-    return torch.where(far, hazard * radial_mass(torch.where(far, -x, 3.0)), torch.where(far, 0.0, x) + hazard)
+    return torch.where(
+        far, hazard * radial_mass(torch.where(far, -x, 3.0)), torch.where(far, 0.0, x) + hazard
+    )
 
 
 class _LogNormalCDF(torch.autograd.Function):

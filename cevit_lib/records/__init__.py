@@ -22,7 +22,27 @@ from cevit_lib.records.badges import badge, live_badge
 from cevit_lib.records.build import find_record, new_record, record_id, rounded
 from cevit_lib.records.paper import paper_numbers
 from cevit_lib.records.provenance import provenance, source_hash
-from cevit_lib.records.store import load_arrays, load_records, scratch_folder, validate_record, write_record
+from cevit_lib.records.store import (
+    load_arrays,
+    load_records,
+    scratch_folder,
+    validate_record,
+    write_record,
+)
 
-__all__ = ["badge", "find_record", "live_badge", "load_arrays", "load_records", "new_record", "paper_numbers",
-           "provenance", "record_id", "rounded", "scratch_folder", "source_hash", "validate_record", "write_record"]
+__all__ = [
+    "badge",
+    "find_record",
+    "live_badge",
+    "load_arrays",
+    "load_records",
+    "new_record",
+    "paper_numbers",
+    "provenance",
+    "record_id",
+    "rounded",
+    "scratch_folder",
+    "source_hash",
+    "validate_record",
+    "write_record",
+]

@@ -13,7 +13,9 @@ def main() -> int:
         if dirty or not commit:
             print("this is not a clean clone: commit first, then copy", file=sys.stderr)
             return 2
-        print(f"export CEVIT_COMMIT={commit} CEVIT_CODE_HASH={commit_source_hash(commit, folders=CODE)}")
+        print(
+            f"export CEVIT_COMMIT={commit} CEVIT_CODE_HASH={commit_source_hash(commit, folders=CODE)}"
+        )
     except CevitError as error:
         print(error, file=sys.stderr)
         return 2

@@ -26,14 +26,25 @@ def badge(records: list[dict] | dict) -> Badge:
     records = [records] if isinstance(records, dict) else list(records)
     identity = records[0]["id"]
     if len(records) > 1:
-        identity = hashlib.sha256(" ".join(sorted(record["id"] for record in records)).encode()).hexdigest()
-    parts = [f"record {identity[:6]}…", f"{len(records)} record{'s' if len(records) > 1 else ''}",
-             _several(short_device(record["device"]) for record in records),
-             "torch " + _several(record["versions"].get("torch") or "none" for record in records),
-             "seeds " + spans({seed for record in records for seed in record["seeds"]}),
-             "commit " + _several((record["commit"] or "unknown")[:7] for record in records)]
-    marks = [word for word, field in (("SMOKE RUN", any(r["scale"] == "smoke" for r in records)),
-                                      ("DIRTY", any(r["dirty"] for r in records))) if field]
+        identity = hashlib.sha256(
+            " ".join(sorted(record["id"] for record in records)).encode()
+        ).hexdigest()
+    parts = [
+        f"record {identity[:6]}…",
+        f"{len(records)} record{'s' if len(records) > 1 else ''}",
+        _several(short_device(record["device"]) for record in records),
+        "torch " + _several(record["versions"].get("torch") or "none" for record in records),
+        "seeds " + spans({seed for record in records for seed in record["seeds"]}),
+        "commit " + _several((record["commit"] or "unknown")[:7] for record in records),
+    ]
+    marks = [
+        word
+        for word, field in (
+            ("SMOKE RUN", any(r["scale"] == "smoke" for r in records)),
+            ("DIRTY", any(r["dirty"] for r in records)),
+        )
+        if field
+    ]
     return Badge(" · ".join(marks + parts))
 
 
@@ -48,10 +59,17 @@ def live_badge(seconds: float | None = None, seeds=None) -> Badge:
     """
     commit, dirty = commit_and_dirty()
     took = f" in {seconds:.1f} s" if seconds is not None else ""
-    parts = [f"computed on this page{took}", short_device(device_facts()), f"torch {versions()['torch'] or 'none'}"]
+    parts = [
+        f"computed on this page{took}",
+        short_device(device_facts()),
+        f"torch {versions()['torch'] or 'none'}",
+    ]
     if seeds is not None:
         parts.append("seeds " + spans(set(seeds)))
-    parts.append(f"commit {(commit or 'unknown')[:7]}" + (" + uncommitted changes" if dirty and commit else ""))
+    parts.append(
+        f"commit {(commit or 'unknown')[:7]}"
+        + (" + uncommitted changes" if dirty and commit else "")
+    )
     return Badge(" · ".join(parts))
 
 
@@ -59,9 +77,17 @@ def short_device(device: dict) -> str:
     """Return ``2 x H100`` or ``CPU (8 cores)``: what a reader wants to know of a device."""
     if device["type"] == "cpu":
         return f"CPU ({device.get('cores') or os.cpu_count()} cores)"
-    words = [word for word in device["name"].replace("-", " ").split() if word not in ("NVIDIA", "Tesla", "GeForce")]
+    words = [
+        word
+        for word in device["name"].replace("-", " ").split()
+        if word not in ("NVIDIA", "Tesla", "GeForce")
+    ]
     # data centre cards are known by one word (H100); others need the family too (RTX 4090)
-    name = words[0] if words and re.fullmatch(r"[ABHLTV]\d+\w*", words[0]) else " ".join(words) or device["type"]
+    name = (
+        words[0]
+        if words and re.fullmatch(r"[ABHLTV]\d+\w*", words[0])
+        else " ".join(words) or device["type"]
+    )
     return f"{device['count']} x {name}" if device.get("count", 1) > 1 else name
 
 
@@ -78,4 +104,6 @@ def spans(numbers) -> str:
 
 def _several(values) -> str:
     found = sorted(set(values))
-    return ", ".join(found) if len(found) <= 3 else f"{', '.join(found[:2])} and {len(found) - 2} more"
+    return (
+        ", ".join(found) if len(found) <= 3 else f"{', '.join(found[:2])} and {len(found) - 2} more"
+    )

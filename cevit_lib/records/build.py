@@ -9,17 +9,31 @@ from pathlib import Path
 import numpy as np
 
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.recipes import RECIPES
 from cevit_lib.records.provenance import provenance
+from cevit_lib.records.recipes import RECIPES
 
 SCALES = ("paper", "smoke")
 
 
 def new_record(
-    study: str, configuration: dict, seeds: Iterable[int], metrics: dict, *, scale: str = "paper",
-    parameters: dict | None = None, trace: list | dict | None = None, predictions: list | dict | None = None,
-    columns: dict | None = None, arrays: dict | None = None, data: dict | None = None, seconds: float | None = None,
-    times: dict | None = None, dtype: str = "float64", device=None, status: str = "done", notes: str | None = None,
+    study: str,
+    configuration: dict,
+    seeds: Iterable[int],
+    metrics: dict,
+    *,
+    scale: str = "paper",
+    parameters: dict | None = None,
+    trace: list | dict | None = None,
+    predictions: list | dict | None = None,
+    columns: dict | None = None,
+    arrays: dict | None = None,
+    data: dict | None = None,
+    seconds: float | None = None,
+    times: dict | None = None,
+    dtype: str = "float64",
+    device=None,
+    status: str = "done",
+    notes: str | None = None,
     commit: str | None = None,
 ) -> dict:
     """Return a record with its provenance filled in; ``write_record`` puts it into ``results/``.
@@ -27,7 +41,7 @@ def new_record(
     Parameters
     ----------
     study : str
-        A name in ``cevit_lib.recipes.RECIPES``.
+        A name in ``cevit_lib.records.recipes.RECIPES``.
     configuration : dict
         The full merged configuration, defaults included. It identifies the record, so a benchmark that times
         several machines names the machine here.
@@ -64,16 +78,39 @@ def new_record(
         raise ProvenanceError(f"a record's scale is one of {', '.join(SCALES)}, got {scale!r}")
     seeds = [int(seed) for seed in seeds]
     identity = record_id(study, configuration, seeds, scale, data)
-    content = {"configuration": configuration, "data": data, "metrics": metrics, "parameters": parameters,
-               "trace": trace, "predictions": predictions, "columns": columns,
-               "times": {"total_seconds": seconds, **(times or {})}}
-    return {"id": identity, "study": study, "recipe": RECIPES[study], "scale": scale, "status": status,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"), "seeds": seeds, "dtype": str(dtype),
-            "notes": notes, **plain(content), **provenance(device, commit), "arrays": arrays}
+    content = {
+        "configuration": configuration,
+        "data": data,
+        "metrics": metrics,
+        "parameters": parameters,
+        "trace": trace,
+        "predictions": predictions,
+        "columns": columns,
+        "times": {"total_seconds": seconds, **(times or {})},
+    }
+    return {
+        "id": identity,
+        "study": study,
+        "recipe": RECIPES[study],
+        "scale": scale,
+        "status": status,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seeds": seeds,
+        "dtype": str(dtype),
+        "notes": notes,
+        **plain(content),
+        **provenance(device, commit),
+        "arrays": arrays,
+    }
 
 
-def record_id(study: str, configuration: dict, seeds: Iterable[int], scale: str = "paper",
-              data: dict | None = None) -> str:
+def record_id(
+    study: str,
+    configuration: dict,
+    seeds: Iterable[int],
+    scale: str = "paper",
+    data: dict | None = None,
+) -> str:
     """Return the twelve hexadecimal digits that identify a fit: study, recipe, configuration, seeds, data, scale.
 
     Raises
@@ -82,14 +119,29 @@ def record_id(study: str, configuration: dict, seeds: Iterable[int], scale: str 
         The study has no line in ``RECIPES``.
     """
     if study not in RECIPES:
-        raise ProvenanceError(f"study {study!r} has no recipe version; add a line to cevit_lib/recipes.py "
-                              f"(known: {', '.join(sorted(RECIPES)) or 'none'})")
-    identity = [study, RECIPES[study], plain(configuration), [int(seed) for seed in seeds], scale, plain(data)]
+        raise ProvenanceError(
+            f"study {study!r} has no recipe version; add a line to cevit_lib/records/recipes.py "
+            f"(known: {', '.join(sorted(RECIPES)) or 'none'})"
+        )
+    identity = [
+        study,
+        RECIPES[study],
+        plain(configuration),
+        [int(seed) for seed in seeds],
+        scale,
+        plain(data),
+    ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def find_record(study: str, configuration: dict, seeds: Iterable[int], scale: str = "paper",
-                data: dict | None = None, folder: Path | None = None) -> dict | None:
+def find_record(
+    study: str,
+    configuration: dict,
+    seeds: Iterable[int],
+    scale: str = "paper",
+    data: dict | None = None,
+    folder: Path | None = None,
+) -> dict | None:
     """Return the record of exactly this fit if it exists, so that a grid skips what it has.
 
     Raises
@@ -114,7 +166,10 @@ def plain(value):
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (list, tuple, range, set, frozenset)):
-        return [plain(element) for element in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+        return [
+            plain(element)
+            for element in (sorted(value) if isinstance(value, (set, frozenset)) else value)
+        ]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if value is None or isinstance(value, (str, int, bool)):

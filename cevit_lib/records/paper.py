@@ -23,5 +23,7 @@ def paper_numbers(name: str) -> dict:
     path = folder / f"{name}.json"
     if not path.is_file():
         known = ", ".join(sorted(found.stem for found in folder.glob("*.json"))) or "none"
-        raise ProvenanceError(f"{path} does not exist; the paper's numbers that are stored: {known}")
+        raise ProvenanceError(
+            f"{path} does not exist; the paper's numbers that are stored: {known}"
+        )
     return json.loads(path.read_text("utf-8"))

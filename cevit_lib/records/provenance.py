@@ -25,12 +25,21 @@ def source_hash(root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib
     It depends on paths and contents only: neither on the order of files nor on how lines end.
     """
     root = root or Path(__file__).resolve().parents[2]
-    paths = [path for folder in folders for path in (root / folder).rglob("*") if path.suffix in _SUFFIXES]
-    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()}
+    paths = [
+        path
+        for folder in folders
+        for path in (root / folder).rglob("*")
+        if path.suffix in _SUFFIXES
+    ]
+    files = {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()
+    }
     return _hash_files(files)
 
 
-def commit_source_hash(commit: str, root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib",)) -> str:
+def commit_source_hash(
+    commit: str, root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib",)
+) -> str:
     """Return what ``source_hash`` was at a commit.
 
     Raises
@@ -40,9 +49,13 @@ def commit_source_hash(commit: str, root: Path | None = None, folders: tuple[str
     """
     root = root or project_root()
     present = [folder for folder in folders if _git(root, "ls-tree", commit, "--", folder)]
-    archive = subprocess.run(["git", "-C", str(root), "archive", commit, "--", *present], capture_output=True)
+    archive = subprocess.run(
+        ["git", "-C", str(root), "archive", commit, "--", *present], capture_output=True
+    )
     if archive.returncode:
-        raise ProvenanceError(f"commit {commit} is not in this clone: {archive.stderr.decode().strip()}")
+        raise ProvenanceError(
+            f"commit {commit} is not in this clone: {archive.stderr.decode().strip()}"
+        )
     files = {}
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         for member in tar.getmembers():
@@ -53,7 +66,9 @@ def commit_source_hash(commit: str, root: Path | None = None, folders: tuple[str
 
 def _hash_files(files: dict[str, bytes]) -> str:
     total = hashlib.sha256()
-    for name in sorted(name for name in files if "__pycache__" not in name and ".ipynb_checkpoints" not in name):
+    for name in sorted(
+        name for name in files if "__pycache__" not in name and ".ipynb_checkpoints" not in name
+    ):
         content = hashlib.sha256(files[name].replace(b"\r\n", b"\n")).hexdigest()
         total.update(f"{name} {content}\n".encode())
     return total.hexdigest()
@@ -68,7 +83,9 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def commit_and_dirty(commit: str | None = None, root: Path | None = None) -> tuple[str | None, bool]:
+def commit_and_dirty(
+    commit: str | None = None, root: Path | None = None
+) -> tuple[str | None, bool]:
     """Return the commit and whether anything but ``results/`` differs from it.
 
     With a repository, git answers, and a commit that is passed in must be the one checked out. On a machine that
@@ -87,8 +104,12 @@ def commit_and_dirty(commit: str | None = None, root: Path | None = None) -> tup
     if top and Path(top).resolve() == root.resolve():
         head = _git(root, "rev-parse", "HEAD")
         if commit and head and not head.startswith(commit):
-            raise ProvenanceError(f"commit {commit} was passed in, but {head} is checked out; unset CEVIT_COMMIT")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", ".", ":(exclude)results")
+            raise ProvenanceError(
+                f"commit {commit} was passed in, but {head} is checked out; unset CEVIT_COMMIT"
+            )
+        changed = _git(
+            root, "status", "--porcelain", "--untracked-files=all", "--", ".", ":(exclude)results"
+        )
         return head, changed is None or bool(changed) or not _is_imported_from(root)
     expected = os.environ.get("CEVIT_CODE_HASH")
     return commit, not (commit and expected and expected == source_hash(root, CODE))
@@ -103,12 +124,28 @@ def _is_imported_from(root: Path) -> bool:
 def device_facts(device=None) -> dict:
     """Return name, count, CUDA and driver of the device in use; asks torch only where it is already imported."""
     torch = sys.modules.get("torch")
-    kind = str(device) if device is not None else "cuda" if torch and torch.cuda.is_available() else "cpu"
-    facts = {"type": kind.split(":")[0], "name": _processor(), "count": 1, "cores": os.cpu_count(), "cuda": None,
-             "cudnn": None}
+    kind = (
+        str(device)
+        if device is not None
+        else "cuda"
+        if torch and torch.cuda.is_available()
+        else "cpu"
+    )
+    facts = {
+        "type": kind.split(":")[0],
+        "name": _processor(),
+        "count": 1,
+        "cores": os.cpu_count(),
+        "cuda": None,
+        "cudnn": None,
+    }
     if torch and facts["type"] == "cuda":
-        facts |= {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count(),
-                  "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+        facts |= {
+            "name": torch.cuda.get_device_name(),
+            "count": torch.cuda.device_count(),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+        }
     elif torch and facts["type"] == "mps":
         facts["name"] = f"Apple GPU ({facts['name']})"
     return facts
@@ -127,7 +164,10 @@ def _processor() -> str:
 
 def versions() -> dict:
     """Return the versions of Python and of the packages that can move a number (None: not installed)."""
-    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    found = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
@@ -139,12 +179,20 @@ def versions() -> dict:
 def deterministic_flags() -> dict:
     """Return the switches that decide whether the same seed gives the same bits."""
     torch = sys.modules.get("torch")
-    flags = {"cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"), "deterministic_algorithms": None,
-             "cudnn_benchmark": None, "tf32": None, "threads": None}
+    flags = {
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        "deterministic_algorithms": None,
+        "cudnn_benchmark": None,
+        "tf32": None,
+        "threads": None,
+    }
     if torch:
-        flags |= {"deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-                  "cudnn_benchmark": torch.backends.cudnn.benchmark,
-                  "tf32": torch.get_float32_matmul_precision() != "highest", "threads": torch.get_num_threads()}
+        flags |= {
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "tf32": torch.get_float32_matmul_precision() != "highest",
+            "threads": torch.get_num_threads(),
+        }
     return flags
 
 
@@ -168,5 +216,12 @@ def provenance(device=None, commit: str | None = None) -> dict:
     """Return everything that a record says about where it was made."""
     commit, dirty = commit_and_dirty(commit)
     facts = device_facts(device)
-    return {"commit": commit, "dirty": dirty, "source": source_hash(), "device": facts, "versions": versions(),
-            "deterministic": deterministic_flags(), "peak_memory": peak_memory(facts["type"])}
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "source": source_hash(),
+        "device": facts,
+        "versions": versions(),
+        "deterministic": deterministic_flags(),
+        "peak_memory": peak_memory(facts["type"]),
+    }

@@ -14,7 +14,7 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root, results_folder
-from cevit_lib.recipes import MAKERS, RECIPES
+from cevit_lib.records.recipes import MAKERS, RECIPES
 
 # what may differ between two writings of one fit without making them different records
 _VOLATILE = ("created", "times", "peak_memory")
@@ -23,10 +23,14 @@ _VOLATILE = ("created", "times", "peak_memory")
 def scratch_folder() -> Path:
     """Return where smoke records go: ``CEVIT_SCRATCH`` if set, else ``build/smoke`` under the root."""
     named = os.environ.get("CEVIT_SCRATCH")
-    return (Path(named).expanduser().resolve() if named else project_root() / "build" / "smoke") / "results"
+    return (
+        Path(named).expanduser().resolve() if named else project_root() / "build" / "smoke"
+    ) / "results"
 
 
-def record_path(study: str, identity: str, scale: str = "paper", folder: Path | None = None) -> Path:
+def record_path(
+    study: str, identity: str, scale: str = "paper", folder: Path | None = None
+) -> Path:
     """Return where a record lies; smoke records never share a folder with those that pages draw."""
     base = Path(folder) if folder else scratch_folder() if scale == "smoke" else results_folder()
     return base / study / f"{identity}.json"
@@ -48,8 +52,15 @@ def write_record(record: dict, folder: str | os.PathLike | None = None) -> Path:
     path = record_path(record["study"], record["id"], record["scale"], folder)
     arrays = record.pop("arrays", None)
     payload = _npz_bytes(arrays) if arrays and "sha256" not in arrays else None
-    record["arrays"] = ({"file": path.with_suffix(".npz").name, "sha256": hashlib.sha256(payload).hexdigest(),
-                         "names": sorted(arrays)} if payload else arrays or None)
+    record["arrays"] = (
+        {
+            "file": path.with_suffix(".npz").name,
+            "sha256": hashlib.sha256(payload).hexdigest(),
+            "names": sorted(arrays),
+        }
+        if payload
+        else arrays or None
+    )
     validate_record(record, path)
     if path.is_file():
         old = read_record(path)
@@ -73,7 +84,9 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+        )
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
@@ -82,8 +95,11 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(error.errno, f"the disk is full: could not write {path} ({len(content)} bytes); "
-                                       "what was there before is untouched. Free some space and run again") from error
+            raise OSError(
+                error.errno,
+                f"the disk is full: could not write {path} ({len(content)} bytes); "
+                "what was there before is untouched. Free some space and run again",
+            ) from error
         raise
     finally:
         # after a success the name is gone; after anything else, a Ctrl-C included, the half file is removed
@@ -96,18 +112,26 @@ def to_text(value, indent: str = "") -> str:
     """Return JSON with one line per field, but one for a list of numbers and for a row of a table: short files."""
     if isinstance(value, dict) and value:
         inner = indent + " "
-        lines = [f"{inner}{json.dumps(key)}: {to_text(element, inner)}" for key, element in value.items()]
+        lines = [
+            f"{inner}{json.dumps(key)}: {to_text(element, inner)}" for key, element in value.items()
+        ]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     if isinstance(value, list) and any(isinstance(element, (dict, list)) for element in value):
         inner = indent + " "
-        rows = [json.dumps(row, ensure_ascii=False, allow_nan=False) if _flat(row) else to_text(row, inner)
-                for row in value]  # fmt: skip
+        rows = [
+            json.dumps(row, ensure_ascii=False, allow_nan=False)
+            if _flat(row)
+            else to_text(row, inner)
+            for row in value
+        ]
         return "[\n" + ",\n".join(inner + row for row in rows) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _flat(row) -> bool:
-    return isinstance(row, dict) and not any(isinstance(element, (dict, list)) for element in row.values())
+    return isinstance(row, dict) and not any(
+        isinstance(element, (dict, list)) for element in row.values()
+    )
 
 
 def _refuse_other(old: dict, new: dict, path: Path) -> None:
@@ -116,15 +140,19 @@ def _refuse_other(old: dict, new: dict, path: Path) -> None:
         return
     differ = [key for key in new if key not in _VOLATILE and old.get(key) != new[key]]
     if differ:
-        raise ProvenanceError(f"{path} already holds another record of the same fit (they differ in "
-                              f"{', '.join(differ)}). Records are added, never edited: change the configuration or "
-                              "seeds, raise the study's recipe version, or remove the old file on purpose")
+        raise ProvenanceError(
+            f"{path} already holds another record of the same fit (they differ in "
+            f"{', '.join(differ)}). Records are added, never edited: change the configuration or "
+            "seeds, raise the study's recipe version, or remove the old file on purpose"
+        )
 
 
 def _npz_bytes(arrays: dict) -> bytes:
     stream = io.BytesIO()
-    converted = {name: value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-                 for name, value in arrays.items()}
+    converted = {
+        name: value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+        for name, value in arrays.items()
+    }
     np.savez_compressed(stream, **converted)
     return stream.getvalue()
 
@@ -142,10 +170,14 @@ def load_arrays(record: dict, folder: str | os.PathLike | None = None) -> dict[s
         return described  # not written yet
     path = record_path(record["study"], record["id"], record["scale"], folder).with_suffix(".npz")
     if not described or not path.is_file():
-        raise ProvenanceError(f"record {record['id']} of {record['study']!r} has no arrays at {path}")
+        raise ProvenanceError(
+            f"record {record['id']} of {record['study']!r} has no arrays at {path}"
+        )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != described["sha256"]:
-        raise ProvenanceError(f"{path} is not the file its record was written with: its sha256 differs")
+        raise ProvenanceError(
+            f"{path} is not the file its record was written with: its sha256 differs"
+        )
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -154,19 +186,24 @@ def load_arrays(record: dict, folder: str | os.PathLike | None = None) -> dict[s
 def _validator():
     from jsonschema import Draft202012Validator
 
-    schema = json.loads((Path(__file__).resolve().parents[1] / "schemas" / "record.json").read_text("utf-8"))
+    schema = json.loads((Path(__file__).with_name("schema.json")).read_text("utf-8"))
     return Draft202012Validator(schema)
 
 
 def validate_record(record: dict, path: Path | str = "record") -> None:
-    """Check a record against ``cevit_lib/schemas/record.json``.
+    """Check a record against ``cevit_lib/records/schema.json``.
 
     Raises
     ------
     ProvenanceError
         It does not fit; the message names the file, the field and what was expected.
     """
-    error = next(iter(sorted(_validator().iter_errors(record), key=lambda error: list(map(str, error.path)))), None)
+    error = next(
+        iter(
+            sorted(_validator().iter_errors(record), key=lambda error: list(map(str, error.path)))
+        ),
+        None,
+    )
     if error:
         field = ".".join(map(str, error.path)) or "(top)"
         raise ProvenanceError(f"{path} is not a valid record: {field}: {error.message[:300]}")
@@ -189,8 +226,13 @@ def read_record(path: Path) -> dict:
 
 
 def load_records(
-    study: str, publication: bool = True, configuration: dict | None = None, *, scale: str | None = None,
-    folder: str | os.PathLike | None = None, expected: int | None = None,
+    study: str,
+    publication: bool = True,
+    configuration: dict | None = None,
+    *,
+    scale: str | None = None,
+    folder: str | os.PathLike | None = None,
+    expected: int | None = None,
 ) -> list[dict]:
     """Return the records of a study whose configuration holds the given values, sorted by creation.
 
@@ -222,16 +264,24 @@ def load_records(
                 refuse_unpublishable(record, path)
             records.append(record)
     if not records:
-        raise ProvenanceError(f"no record of study {study!r}{_described(configuration)} in {where}; {remedy(study)}")
+        raise ProvenanceError(
+            f"no record of study {study!r}{_described(configuration)} in {where}; {remedy(study)}"
+        )
     if expected is not None and len(records) < expected:
-        raise ProvenanceError(f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}")
+        raise ProvenanceError(
+            f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}"
+        )
     return sorted(records, key=lambda record: (record["created"], record["id"]))
 
 
 def matches(configuration: dict, wanted: dict) -> bool:
     """Tell whether a configuration holds all wanted values, nested ones included."""
-    return all(matches(configuration.get(key) or {}, value) if isinstance(value, dict)
-               else key in configuration and configuration[key] == value for key, value in wanted.items())
+    return all(
+        matches(configuration.get(key) or {}, value)
+        if isinstance(value, dict)
+        else key in configuration and configuration[key] == value
+        for key, value in wanted.items()
+    )
 
 
 def refuse_unpublishable(record: dict, path: Path) -> None:
@@ -245,16 +295,21 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
     elif record["status"] == "failed":
         reason = "is the record of a failed fit"
     elif current is None:
-        reason = f"belongs to a study that has no recipe version in cevit_lib/recipes.py: {study!r}"
+        reason = f"belongs to a study that has no recipe version in cevit_lib/records/recipes.py: {study!r}"
     elif record["recipe"] != current:
-        reason = f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"
+        reason = (
+            f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"
+        )
     if reason:
         raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
 
 
 def remedy(study: str) -> str:
     """Say what makes the records of a study."""
-    maker = MAKERS.get(study) or f"the page or script that owns {study!r} (cevit run PAGE -p scale paper)"
+    maker = (
+        MAKERS.get(study)
+        or f"the page or script that owns {study!r} (cevit run PAGE -p scale paper)"
+    )
     return f"make it from a clean commit at scale paper, by {maker}, and commit results/{study}"
 
 

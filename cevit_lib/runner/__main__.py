@@ -10,7 +10,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the clean copies of all pages; with ``--check`` write nothing and fail where one differs."""
     parser = argparse.ArgumentParser(prog="python -m cevit_lib.runner", description=__doc__)
     parser.add_argument("what", choices=["ipynb"])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a copy differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 where a copy differs"
+    )
     options = parser.parse_args(arguments)
     from cevit_lib.runner.convert import write_clean_copies
 

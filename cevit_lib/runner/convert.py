@@ -31,8 +31,10 @@ def find_notebook(name: str) -> Path:
     pages = sorted(found.stem for found in page.parent.glob("*.md"))
     close = get_close_matches(path.stem, pages, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise NotebookError(f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) or give "
-                        "the path of a .md or .ipynb file")
+    raise NotebookError(
+        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) or give "
+        "the path of a .md or .ipynb file"
+    )
 
 
 def read_notebook(path: Path):
@@ -50,14 +52,19 @@ def read_notebook(path: Path):
         import jupytext
         import nbformat
     except ImportError as error:
-        raise NotebookError(f"{error}; running notebooks needs the extra 'book': "
-                            "pip install 'cevit-lib[book]'") from None
+        raise NotebookError(
+            f"{error}; running notebooks needs the extra 'book': pip install 'cevit-lib[book]'"
+        ) from None
     try:
         notebook = jupytext.read(path)
-        notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": {"name": "python"}})
+        notebook.metadata = nbformat.from_dict(
+            {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
+        )
         notebook = nbformat.v4.upgrade(notebook)
     except Exception as error:  # parsers raise what they like; the user needs the file's name
-        raise NotebookError(f"{path} cannot be read as a notebook: {type(error).__name__}: {error}") from None
+        raise NotebookError(
+            f"{path} cannot be read as a notebook: {type(error).__name__}: {error}"
+        ) from None
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     seen: dict[str, int] = {}
     for cell in notebook.cells:
@@ -71,7 +78,9 @@ def read_notebook(path: Path):
 
 def tagged(notebook, tag: str) -> list[int]:
     """Return the positions of the cells that carry a tag."""
-    return [index for index, cell in enumerate(notebook.cells) if tag in cell.metadata.get("tags", [])]
+    return [
+        index for index, cell in enumerate(notebook.cells) if tag in cell.metadata.get("tags", [])
+    ]
 
 
 def notebook_parameters(notebook, name: str) -> dict:
@@ -84,7 +93,9 @@ def notebook_parameters(notebook, name: str) -> dict:
     """
     found = tagged(notebook, "parameters")
     if len(found) != 1:
-        raise NotebookError(f"{name} has {len(found)} cells tagged 'parameters', expected exactly one")
+        raise NotebookError(
+            f"{name} has {len(found)} cells tagged 'parameters', expected exactly one"
+        )
     return declared_parameters(notebook.cells[found[0]].source)
 
 
@@ -95,15 +106,25 @@ def form_faults(notebook, name: str) -> list[str]:
         declared = notebook_parameters(notebook, name)
     except (NotebookError, ParameterError) as error:
         return [str(error)]
-    faults = [f"{name}: {line.strip()!r} is a shell line or magic, whose failure would go unnoticed"
-              for cell in code for line in cell.source.splitlines() if line.lstrip().startswith(("!", "%"))]
-    faults += [f"{name} imports myst_nb, which Colab lacks" for cell in code if "myst_nb" in cell.source]
+    faults = [
+        f"{name}: {line.strip()!r} is a shell line or magic, whose failure would go unnoticed"
+        for cell in code
+        for line in cell.source.splitlines()
+        if line.lstrip().startswith(("!", "%"))
+    ]
+    faults += [
+        f"{name} imports myst_nb, which Colab lacks" for cell in code if "myst_nb" in cell.source
+    ]
     head = code.index(notebook.cells[tagged(notebook, "parameters")[0]])
     checked = _checked_names(code[head + 1].source) if head + 1 < len(code) else None
     if checked is None:
-        faults.append(f"{name}: the cell after the parameters does not call check_parameters({{...}}, globals())")
+        faults.append(
+            f"{name}: the cell after the parameters does not call check_parameters({{...}}, globals())"
+        )
     elif checked != set(declared):
-        faults.append(f"{name}: check_parameters names {sorted(checked)}, the parameters cell {sorted(declared)}")
+        faults.append(
+            f"{name}: check_parameters names {sorted(checked)}, the parameters cell {sorted(declared)}"
+        )
     if not has_sentinel(notebook):
         faults.append(f"{name}: the last code cell does not call finished()")
     elif "remove-cell" not in code[-1].metadata.get("tags", []):
@@ -113,7 +134,9 @@ def form_faults(notebook, name: str) -> list[str]:
 
 def has_sentinel(notebook) -> bool:
     """Tell whether the last code cell calls ``finished()``."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    code = [
+        cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()
+    ]
     return bool(code) and "finished()" in code[-1]
 
 
@@ -136,19 +159,28 @@ def clean_copies(root: Path | None = None) -> dict[Path, str]:
     import nbformat
 
     folder = (root or project_root()) / "notebooks"
-    return {folder / "ipynb" / f"{page.stem}.ipynb": nbformat.writes(read_notebook(page)) + "\n"
-            for page in sorted(folder.glob("*.md"))}
+    return {
+        folder / "ipynb" / f"{page.stem}.ipynb": nbformat.writes(read_notebook(page)) + "\n"
+        for page in sorted(folder.glob("*.md"))
+    }
 
 
 def write_clean_copies(check: bool = False) -> int:
     """Write the clean copies, or with ``check`` only list those that differ; return how many differed."""
     copies = clean_copies()
     folder = project_root() / "notebooks" / "ipynb"
-    changed = [path for path, text in copies.items() if not path.is_file() or path.read_text("utf-8") != text]
+    changed = [
+        path
+        for path, text in copies.items()
+        if not path.is_file() or path.read_text("utf-8") != text
+    ]
     stale = [path for path in folder.glob("*.ipynb") if path not in copies]
     for path in [*changed, *stale]:
-        print(f"{path.relative_to(project_root())} {'differs from its page' if check else 'written'}"
-              if path in copies else f"{path.relative_to(project_root())} has no page any more")
+        print(
+            f"{path.relative_to(project_root())} {'differs from its page' if check else 'written'}"
+            if path in copies
+            else f"{path.relative_to(project_root())} has no page any more"
+        )
         if not check:
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(copies[path], "utf-8") if path in copies else path.unlink()

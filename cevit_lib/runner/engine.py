@@ -53,8 +53,10 @@ class Watch:
         seconds = time.monotonic() - self.started
         failed = execute_reply["content"]["status"] == "error"
         if not self.stream.isatty():
-            self._write(f"{self.name} [{self.number}/{self.total}] {'FAILED after ' if failed else ''}{seconds:.1f} s"
-                        f"  {self.line[:80]}\n")
+            self._write(
+                f"{self.name} [{self.number}/{self.total}] {'FAILED after ' if failed else ''}{seconds:.1f} s"
+                f"  {self.line[:80]}\n"
+            )
 
     def ended(self) -> None:
         if self.stream.isatty():
@@ -66,13 +68,19 @@ class Watch:
 
     def where(self) -> str:
         """Name the running cell as a reader finds it: by number and first line."""
-        return f"code cell {self.number} of {self.total} ({self.line!r})" if self.number else "the start of the kernel"
+        return (
+            f"code cell {self.number} of {self.total} ({self.line!r})"
+            if self.number
+            else "the start of the kernel"
+        )
 
 
 def first_line(source: str) -> str:
     """Return the first line of a cell that is code."""
     lines = [line.strip() for line in source.splitlines()]
-    return next((line for line in lines if line and not line.startswith("#")), lines[0] if lines else "")
+    return next(
+        (line for line in lines if line and not line.startswith("#")), lines[0] if lines else ""
+    )
 
 
 class StrictClient(PapermillNotebookClient):
@@ -102,14 +110,31 @@ class StrictEngine(NBClientEngine):
     """papermill's own engine with a socket transport that parallel runs share safely, and with our watch."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, *, watch=None, env=None, kernel_folder=None,
-                                 start_timeout=60, execution_timeout=None, **ignored):
+    def execute_managed_notebook(
+        cls,
+        nb_man,
+        kernel_name,
+        *,
+        watch=None,
+        env=None,
+        kernel_folder=None,
+        start_timeout=60,
+        execution_timeout=None,
+        **ignored,
+    ):
         """Run all cells; papermill calls this."""
-        watch.total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb_man.nb.cells)
+        watch.total = sum(
+            cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb_man.nb.cells
+        )
         with tempfile.TemporaryDirectory(prefix="cevit-", ignore_cleanup_errors=True) as folder:
             client = StrictClient(
-                nb_man, kernel_name=kernel_name, log=_QUIET, timeout=execution_timeout, startup_timeout=start_timeout,
-                config=_transport(Path(folder)), on_cell_execute=watch.cell_started,
+                nb_man,
+                kernel_name=kernel_name,
+                log=_QUIET,
+                timeout=execution_timeout,
+                startup_timeout=start_timeout,
+                config=_transport(Path(folder)),
+                on_cell_execute=watch.cell_started,
                 on_cell_executed=watch.cell_executed,
             )
             client.watch = watch
@@ -120,7 +145,9 @@ class StrictEngine(NBClientEngine):
                 finally:
                     end_group(watch.group)
                     said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
-                    watch.last_words = " / ".join(said.read().decode(errors="replace").split("\n")[-4:]).strip(" /")
+                    watch.last_words = " / ".join(
+                        said.read().decode(errors="replace").split("\n")[-4:]
+                    ).strip(" /")
 
 
 def _transport(folder: Path) -> Config:

@@ -10,7 +10,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 from cevit_lib.errors import ParameterError
 
 _WORDS = {"true": True, "false": False}
-_NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple, "dict": dict, "Any": Any}
+_NAMES = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+    "Any": Any,
+}
 
 
 def check_parameters(spec: dict, namespace: dict) -> None:
@@ -50,7 +59,9 @@ def check_parameters(spec: dict, namespace: dict) -> None:
             "seeds": (list[int], (0, None)),
         }, globals())
     """
-    faults = [unknown_parameter(name, spec) for name in _injected_names(namespace) if name not in spec]
+    faults = [
+        unknown_parameter(name, spec) for name in _injected_names(namespace) if name not in spec
+    ]
     for name, entry in spec.items():
         kind, rule = entry if isinstance(entry, tuple) else (entry, None)
         try:
@@ -94,7 +105,9 @@ def coerce(name: str, value, kind):
         return _coerce_collection(name, value, kind)
     convert = {bool: _as_bool, int: _as_int, float: _as_float, str: _as_str}.get(kind)
     if convert is None:
-        raise ParameterError(f"parameter {name!r} is declared as {kind!r}, which is none of {', '.join(_NAMES)}")
+        raise ParameterError(
+            f"parameter {name!r} is declared as {kind!r}, which is none of {', '.join(_NAMES)}"
+        )
     result = convert(value)
     if result is None:
         raise _ill_typed(name, value, kind.__name__)
@@ -148,24 +161,33 @@ def _coerce_collection(name, value, kind):
             pass
     fits = isinstance(value, dict) if container is dict else isinstance(value, (list, tuple))
     if not fits:
-        raise _ill_typed(name, value, getattr(kind, "__name__", str(kind)) if not inner else str(kind))
+        raise _ill_typed(
+            name, value, getattr(kind, "__name__", str(kind)) if not inner else str(kind)
+        )
     if container is dict:
         return value
-    return container(coerce(f"{name}[{i}]", element, inner[0]) if inner else element for i, element in enumerate(value))
+    return container(
+        coerce(f"{name}[{i}]", element, inner[0]) if inner else element
+        for i, element in enumerate(value)
+    )
 
 
 def _ill_typed(name, value, wanted: str) -> ParameterError:
     how = ""
     if wanted.startswith(("list", "tuple")):
-        how = f"; write -p {name} \"[3, 4]\" or, in a file for -f, {name}: [3, 4]"
+        how = f'; write -p {name} "[3, 4]" or, in a file for -f, {name}: [3, 4]'
     elif wanted == "bool":
         how = f"; write -p {name} true or -p {name} false"
-    return ParameterError(f"parameter {name!r} must be {wanted}, got {type(value).__name__} {value!r}{how}")
+    return ParameterError(
+        f"parameter {name!r} must be {wanted}, got {type(value).__name__} {value!r}{how}"
+    )
 
 
 def _one_of(name, value, allowed):
     if value not in allowed:
-        raise ParameterError(f"parameter {name!r} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        raise ParameterError(
+            f"parameter {name!r} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+        )
     return value
 
 
@@ -175,7 +197,9 @@ def _check_rule(name, value, rule) -> None:
     if isinstance(value, (list, tuple)):
         for index, element in enumerate(value):
             _check_rule(f"{name}[{index}]", element, rule)
-    elif isinstance(rule, tuple) and isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif (
+        isinstance(rule, tuple) and isinstance(value, (int, float)) and not isinstance(value, bool)
+    ):
         low, high = rule
         if (low is not None and value < low) or (high is not None and value > high):
             raise ParameterError(f"parameter {name!r} must lie in [{low}, {high}], got {value!r}")
@@ -187,8 +211,13 @@ def _injected_names(namespace: dict) -> list[str]:
     """Return the names assigned by the cell that papermill injected, found in IPython's history of inputs."""
     for source in reversed(namespace.get("In") or []):
         if source.startswith("# Parameters\n"):
-            return [target.id for node in ast.parse(source).body if isinstance(node, ast.Assign)
-                    for target in node.targets if isinstance(target, ast.Name)]
+            return [
+                target.id
+                for node in ast.parse(source).body
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            ]
     return []
 
 
@@ -208,12 +237,16 @@ def declared_parameters(source: str) -> dict:
             continue  # a docstring
         target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
         if not isinstance(target, ast.Name) or node.value is None:
-            raise ParameterError(f"the parameters cell may hold only 'name: type = default', got {ast.unparse(node)!r}")
+            raise ParameterError(
+                f"the parameters cell may hold only 'name: type = default', got {ast.unparse(node)!r}"
+            )
         try:
             default = ast.literal_eval(node.value)
         except ValueError:
-            raise ParameterError(f"the default of parameter {target.id!r} must be a literal, got "
-                                 f"{ast.unparse(node.value)!r}") from None
+            raise ParameterError(
+                f"the default of parameter {target.id!r} must be a literal, got "
+                f"{ast.unparse(node.value)!r}"
+            ) from None
         kind = _resolve(node.annotation) if isinstance(node, ast.AnnAssign) else type(default)
         declared[target.id] = (kind, default)
     return declared
@@ -232,6 +265,10 @@ def _resolve(node):
         if node.value.id == "Literal":
             return Literal[tuple(ast.literal_eval(element) for element in inner)]
         if node.value.id in ("list", "tuple", "dict"):
-            known = [_resolve(element) for element in inner if getattr(element, "value", None) is not ...]
+            known = [
+                _resolve(element) for element in inner if getattr(element, "value", None) is not ...
+            ]
             return _NAMES[node.value.id][tuple(known)]
-    raise ParameterError(f"the annotation {ast.unparse(node)!r} is none of {', '.join(_NAMES)}, list[...], ... | None")
+    raise ParameterError(
+        f"the annotation {ast.unparse(node)!r} is none of {', '.join(_NAMES)}, list[...], ... | None"
+    )

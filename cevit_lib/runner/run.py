@@ -18,18 +18,46 @@ _ATTEMPTS = 3
 
 def add_run_arguments(parser) -> None:
     """Declare the options of ``cevit run``."""
-    parser.add_argument("notebook", help="a page's name (data), or the path of a .md or .ipynb file")
-    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME VALUE",
-                        help="set a parameter; a list is written -p seeds '[3, 4]'; may be repeated")
-    parser.add_argument("-f", "--file", action="append", default=[], metavar="FILE",
-                        help="YAML or JSON file of parameters; -p wins over it")
+    parser.add_argument(
+        "notebook", help="a page's name (data), or the path of a .md or .ipynb file"
+    )
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME VALUE",
+        help="set a parameter; a list is written -p seeds '[3, 4]'; may be repeated",
+    )
+    parser.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="YAML or JSON file of parameters; -p wins over it",
+    )
     parser.add_argument("--scale", help="short for -p scale SCALE")
-    parser.add_argument("-o", "--output", help="where the executed notebook goes (default: book/executed/NAME.ipynb, "
-                                               "for scale smoke build/smoke/NAME.ipynb)")
-    parser.add_argument("--timeout", "--execution-timeout", type=float, metavar="SECONDS",
-                        help="longest time for one cell, papermill's --execution-timeout (default: no limit)")
-    parser.add_argument("--start-timeout", type=float, default=60, metavar="SECONDS",
-                        help="longest time for the kernel to start, papermill's --start-timeout (default: 60)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        help="where the executed notebook goes (default: book/executed/NAME.ipynb, "
+        "for scale smoke build/smoke/NAME.ipynb)",
+    )
+    parser.add_argument(
+        "--timeout",
+        "--execution-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="longest time for one cell, papermill's --execution-timeout (default: no limit)",
+    )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="longest time for the kernel to start, papermill's --start-timeout (default: 60)",
+    )
 
 
 def join_pairs(arguments: list[str]) -> list[str]:
@@ -55,8 +83,13 @@ def run_command(options) -> int:
         given[name] = value
     if options.scale is not None:
         given["scale"] = options.scale
-    output = run_notebook(options.notebook, given, output=options.output, timeout=options.timeout,
-                          start_timeout=options.start_timeout)
+    output = run_notebook(
+        options.notebook,
+        given,
+        output=options.output,
+        timeout=options.timeout,
+        start_timeout=options.start_timeout,
+    )
     print(f"{options.notebook}: finished, written to {output}", file=sys.stderr)
     return 0
 
@@ -76,7 +109,9 @@ def read_parameter_file(path: Path) -> dict:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ParameterError(f"the parameter file {path} cannot be read: {error}") from None
     if not isinstance(content or {}, dict):
-        raise ParameterError(f"the parameter file {path} must hold lines 'name: value', got {type(content).__name__}")
+        raise ParameterError(
+            f"the parameter file {path} must hold lines 'name: value', got {type(content).__name__}"
+        )
     return content or {}
 
 
@@ -107,8 +142,15 @@ def default_output(path: Path, scale) -> Path:
     return project_root().joinpath(*folder, f"{path.stem}.ipynb")
 
 
-def run_notebook(notebook: str | os.PathLike, parameters: dict | None = None, *, output=None,
-                 timeout: float | None = None, start_timeout: float = 60, stream=None) -> Path:
+def run_notebook(
+    notebook: str | os.PathLike,
+    parameters: dict | None = None,
+    *,
+    output=None,
+    timeout: float | None = None,
+    start_timeout: float = 60,
+    stream=None,
+) -> Path:
     """Execute a notebook and put the result in place only if it finished.
 
     Parameters
@@ -142,8 +184,10 @@ def run_notebook(notebook: str | os.PathLike, parameters: dict | None = None, *,
     declared = notebook_parameters(source, path.name)
     values = checked_parameters(declared, parameters or {})
     if not has_sentinel(source):
-        raise NotebookError(f"{path.name}: the last code cell must call finished() (from cevit_lib.runner), "
-                            "or a run that stops early cannot be told from one that ends")
+        raise NotebookError(
+            f"{path.name}: the last code cell must call finished() (from cevit_lib.runner), "
+            "or a run that stops early cannot be told from one that ends"
+        )
     scale = values.get("scale", declared.get("scale", (str, None))[1])
     output = Path(output).expanduser().resolve() if output else default_output(path, scale)
     failed = output.with_name(f"{output.stem}.failed.ipynb")
@@ -155,7 +199,9 @@ def run_notebook(notebook: str | os.PathLike, parameters: dict | None = None, *,
             try:
                 _execute(path, values, temporary, failed, timeout, start_timeout, stream)
             except BaseException:
-                if temporary.is_file() and temporary.stat().st_size:  # a full disk leaves an empty one
+                if (
+                    temporary.is_file() and temporary.stat().st_size
+                ):  # a full disk leaves an empty one
                     os.replace(temporary, failed)
                 raise
             os.replace(temporary, output)
@@ -173,10 +219,14 @@ def _named_disk_faults(output: Path):
             raise
         full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
         what = "the disk is full" if full else f"{type(error).__name__}: {error}"
-        raise NotebookError(f"cannot write {output}: {what}; what was there before is untouched") from error
+        raise NotebookError(
+            f"cannot write {output}: {what}; what was there before is untouched"
+        ) from error
 
 
-def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, start_timeout, stream) -> None:
+def _execute(
+    path: Path, values: dict, temporary: Path, failed: Path, timeout, start_timeout, stream
+) -> None:
     """Run to the end in ``temporary``, or raise ``NotebookError`` that names the cell."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
@@ -186,25 +236,47 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, timeout, s
 
     nonce, root = secrets.token_hex(8), str(project_root())
     # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must not be in a page
-    env = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TQDM_DISABLE": "1",
-           "PYTHONWARNINGS": "ignore:IProgress not found",  # of a progress bar that no page shows
-           **os.environ, NONCE: nonce, "CEVIT_ROOT": root}
+    env = {
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "TQDM_DISABLE": "1",
+        "PYTHONWARNINGS": "ignore:IProgress not found",  # of a progress bar that no page shows
+        **os.environ,
+        NONCE: nonce,
+        "CEVIT_ROOT": root,
+    }
     for attempt in range(1, _ATTEMPTS + 1):
         watch = Watch(path.stem, stream)
         try:
             with stop_on_signals():
                 notebook = papermill.execute_notebook(
-                    read_notebook(path), str(temporary), values, engine_name="cevit", kernel_name="python3",
-                    progress_bar=False, start_timeout=start_timeout, execution_timeout=timeout, watch=watch, env=env,
-                    kernel_folder=root)
+                    read_notebook(path),
+                    str(temporary),
+                    values,
+                    engine_name="cevit",
+                    kernel_name="python3",
+                    progress_bar=False,
+                    start_timeout=start_timeout,
+                    execution_timeout=timeout,
+                    watch=watch,
+                    env=env,
+                    kernel_folder=root,
+                )
             return _accept(notebook, nonce, temporary, path)
         # CellControlSignal: a timeout; RuntimeError: a kernel that died or did not start
-        except (papermill.PapermillExecutionError, CellControlSignal, RuntimeError, NoSuchKernel, Stopped) as error:
+        except (
+            papermill.PapermillExecutionError,
+            CellControlSignal,
+            RuntimeError,
+            NoSuchKernel,
+            Stopped,
+        ) as error:
             # two kernels that start at once may take one port where sockets are not files
             if watch.number == 0 and "died" in str(error) and attempt < _ATTEMPTS:
                 continue
             kept = f". The notebook up to there is {failed}" if temporary.is_file() else ""
-            failure = NotebookError(f"{path.name} did not finish: {_explain(error, watch, timeout)}{kept}")
+            failure = NotebookError(
+                f"{path.name} did not finish: {_explain(error, watch, timeout)}{kept}"
+            )
             failure.exit_status = 128 + error.number if isinstance(error, Stopped) else 1
             raise failure from None
         finally:
@@ -232,8 +304,10 @@ def _explain(error: BaseException, watch, timeout) -> str:
         return str(error)
     said = f" (it said: {watch.last_words[-300:]})" if watch.last_words else ""
     if watch.number:
-        return (f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely ran out of memory: "
-                f"use a smaller scale or batch{said}")
+        return (
+            f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely ran out of memory: "
+            f"use a smaller scale or batch{said}"
+        )
     return f"the kernel did not start: {type(error).__name__}: {error}{said}"
 
 
@@ -244,8 +318,10 @@ def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
     last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
     printed = "".join(output.get("text", "") for output in last.get("outputs", []))
     if nonce not in printed:
-        raise NotebookError("it stopped before its last cell, finished(), although every cell that ran succeeded "
-                            "(an exit() or quit()?)")
+        raise NotebookError(
+            "it stopped before its last cell, finished(), although every cell that ran succeeded "
+            "(an exit() or quit()?)"
+        )
     last.outputs = []
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
@@ -254,5 +330,7 @@ def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
                 tags.append(added)
         if "injected-parameters" in tags:
             cell["id"] = "injected-parameters"
-    notebook.metadata.papermill.update(input_path=path.name, output_path=None, environment_variables={})
+    notebook.metadata.papermill.update(
+        input_path=path.name, output_path=None, environment_variables={}
+    )
     temporary.write_text(nbformat.writes(notebook) + "\n", "utf-8")

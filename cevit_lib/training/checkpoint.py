@@ -44,7 +44,9 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike, every: int = 1) -> None:
         if every < 1:
-            raise ParameterError(f"every={every}: a checkpoint is written every epoch (1) or every so many.")
+            raise ParameterError(
+                f"every={every}: a checkpoint is written every epoch (1) or every so many."
+            )
         self.folder, self.every = Path(folder), every
 
     def __repr__(self) -> str:
@@ -70,7 +72,9 @@ class Checkpoint:
                 _refuse_other(stored["identity"], identity, one)
                 return stored
         if present:
-            raise ParameterError(f"{path} cannot be read, nor the one before it; remove {self.folder} to start anew.")
+            raise ParameterError(
+                f"{path} cannot be read, nor the one before it; remove {self.folder} to start anew."
+            )
         return None
 
     def save(self, stage: str, identity: dict[str, Any], state: dict[str, Any]) -> None:
@@ -83,12 +87,18 @@ class Checkpoint:
             stream.flush()
             os.fsync(stream.fileno())  # or a power cut could leave the name without the content
         if path.is_file():
-            os.replace(path, _before(path))  # a kill between these two lines leaves the one before, which is whole
+            os.replace(
+                path, _before(path)
+            )  # a kill between these two lines leaves the one before, which is whole
         os.replace(scratch, path)
 
     def remove(self) -> None:
         """Delete what this class wrote: the fit has its record."""
-        for path in (*self.folder.glob("*.pt"), *self.folder.glob("*.pt.before"), *self.folder.glob(".*.pt.new")):
+        for path in (
+            *self.folder.glob("*.pt"),
+            *self.folder.glob("*.pt.before"),
+            *self.folder.glob(".*.pt.new"),
+        ):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -99,28 +109,48 @@ def as_checkpoint(given: "Checkpoint | str | os.PathLike | None") -> Checkpoint 
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
-def identity_of(stage: str, model: nn.Module, data: Any, y: Tensor, loss: nn.Module, recipe: Any,
-                rng: np.random.Generator, processes: int = 1) -> dict[str, Any]:  # fmt: skip
+def identity_of(
+    stage: str,
+    model: nn.Module,
+    data: Any,
+    y: Tensor,
+    loss: nn.Module,
+    recipe: Any,
+    rng: np.random.Generator,
+    processes: int = 1,
+) -> dict[str, Any]:
     """Return what tells a stage's training from any other, by name: two that agree in it do the same steps."""
     recipe = {f"recipe {key}": value for key, value in recipe.to_dict().items()}
     return {
-        "stage": stage, "data": data.hash, "patients": len(data), "responses": digest([y]), "loss": describe_loss(loss),
-        **recipe, "initial weights": digest(model.state_dict().values()), "order": digest_text(rng_state(rng)),
+        "stage": stage,
+        "data": data.hash,
+        "patients": len(data),
+        "responses": digest([y]),
+        "loss": describe_loss(loss),
+        **recipe,
+        "initial weights": digest(model.state_dict().values()),
+        "order": digest_text(rng_state(rng)),
         "processes": processes,
-    }  # fmt: skip
+    }
 
 
 def describe_loss(loss: nn.Module) -> str:
     """Return a loss and, where it has them, its copula parameters, as text."""
     copula = getattr(loss, "copula", None)
-    held = digest([copula.correlation.detach(), copula.scale.detach()]) if copula is not None else ""
+    held = (
+        digest([copula.correlation.detach(), copula.scale.detach()]) if copula is not None else ""
+    )
     return f"{type(loss).__name__} {held}".strip()
 
 
 def changing(model: nn.Module) -> dict[str, Tensor]:
     """Return copies of what training changes: trainable parameters and stored buffers, on the CPU."""
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items() if name not in frozen}
+    return {
+        name: tensor.detach().cpu().clone()
+        for name, tensor in model.state_dict().items()
+        if name not in frozen
+    }
 
 
 def restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -175,17 +205,24 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a torn file fails in many ways; the one before it may be whole
-        warnings.warn(f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"[:300], stacklevel=3)
+        warnings.warn(
+            f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"[:300],
+            stacklevel=3,
+        )
         return None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-        raise ParameterError(f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start anew.")
+        raise ParameterError(
+            f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start anew."
+        )
     return stored
 
 
 def _refuse_other(stored: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
     differ = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
     if differ:
-        told = "; ".join(f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4])
+        told = "; ".join(
+            f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4]
+        )
         raise ParameterError(
             f"checkpoint {path} belongs to another fit ({told}). Name another folder for this fit, or remove that one."
         )

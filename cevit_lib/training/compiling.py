@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from cevit_lib.errors import WronglyCompiledWarning
 
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
-MOVED = 0.02  # SD of what the weights are moved by, for what starts at zero hides what it multiplies
+MOVED = (
+    0.02  # SD of what the weights are moved by, for what starts at zero hides what it multiplies
+)
 
 
 @contextlib.contextmanager
@@ -64,7 +66,11 @@ def relative_difference(
 
 
 def compare_compiled(
-    program: Callable, model: nn.Module, images: Tensor, precision: contextlib.AbstractContextManager, chunk: int = 16
+    program: Callable,
+    model: nn.Module,
+    images: Tensor,
+    precision: contextlib.AbstractContextManager,
+    chunk: int = 16,
 ) -> float:
     """Return the :func:`relative_difference` of a compiled network; its weights and mode are left as they were.
 
@@ -103,7 +109,10 @@ def compare_compiled(
 
 
 def run_and_differentiate(
-    run: Callable, trained: dict[str, Tensor], parts: Iterable[Tensor], precision: contextlib.AbstractContextManager
+    run: Callable,
+    trained: dict[str, Tensor],
+    parts: Iterable[Tensor],
+    precision: contextlib.AbstractContextManager,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return outputs, and the gradients of their sum of squares by name; afterwards no weight holds a gradient.
 
@@ -116,7 +125,9 @@ def run_and_differentiate(
                 value = run(part).float()
             value.square().sum().backward()
             outputs.append(value.detach().clone())
-        found = {name: value.grad.clone() for name, value in trained.items() if value.grad is not None}
+        found = {
+            name: value.grad.clone() for name, value in trained.items() if value.grad is not None
+        }
     finally:
         for value in trained.values():
             value.grad = None
@@ -124,7 +135,9 @@ def run_and_differentiate(
 
 
 def _varies(part: nn.Module) -> bool:
-    rates = [getattr(part, name, None) for name in ("p", "prob", "drop_prob")]  # Dropout, PatchDropout, DropPath
+    rates = [
+        getattr(part, name, None) for name in ("p", "prob", "drop_prob")
+    ]  # Dropout, PatchDropout, DropPath
     by_batch = getattr(part, "running_mean", None) is not None
     return by_batch or any(isinstance(rate, float) and rate > 0 for rate in rates)
 

@@ -38,13 +38,19 @@ class _PatchProduct(nn.Module):
 
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
-        self.weight, self.bias, self.size = convolution.weight, convolution.bias, convolution.kernel_size[0]
+        self.weight, self.bias, self.size = (
+            convolution.weight,
+            convolution.bias,
+            convolution.kernel_size[0],
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         n, channels, height, width = images.shape
         rows, columns, size = height // self.size, width // self.size, self.size
         patches = images.reshape(n, channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
-        tokens = nn.functional.linear(patches.reshape(n, rows * columns, -1), self.weight.flatten(1), self.bias)
+        tokens = nn.functional.linear(
+            patches.reshape(n, rows * columns, -1), self.weight.flatten(1), self.bias
+        )
         return tokens.mT.reshape(n, -1, rows, columns)
 
 
@@ -92,8 +98,12 @@ class Members:
         return torch.cat([outputs[..., :p0] * sd + mean, outputs[..., p0:]], dim=-1)
 
     def _moments(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return tuple(torch.stack([getattr(s, part) for s in self.standardisation])[:, None].float().to(device)
-                     for part in ("mean", "sd"))  # fmt: skip
+        return tuple(
+            torch.stack([getattr(s, part) for s in self.standardisation])[:, None]
+            .float()
+            .to(device)
+            for part in ("mean", "sd")
+        )
 
 
 class Ensemble:
@@ -121,7 +131,9 @@ class Ensemble:
         self.device, self.compiled, self.size = torch.device(device), compiled, len(models)
         parameters, buffers = stack_module_state(list(models))
         self.parameters = {
-            name: value.detach().to(self.device).requires_grad_(models[0].get_parameter(name).requires_grad)
+            name: value.detach()
+            .to(self.device)
+            .requires_grad_(models[0].get_parameter(name).requires_grad)
             for name, value in parameters.items()
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
@@ -143,7 +155,8 @@ class Ensemble:
         """Return an ensemble with the same weights that trains on its own (and shares what was compiled)."""
         twin = copy.copy(self)
         twin.parameters = {
-            name: value.detach().clone().requires_grad_(value.requires_grad) for name, value in self.parameters.items()
+            name: value.detach().clone().requires_grad_(value.requires_grad)
+            for name, value in self.parameters.items()
         }
         return twin
 
@@ -180,12 +193,19 @@ class Ensemble:
             It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
         """
         own = self.parameters, self.buffers
-        run, plain = functools.partial(self.program.run, *own), functools.partial(self.program.plain, *own)
+        run, plain = (
+            functools.partial(self.program.run, *own),
+            functools.partial(self.program.plain, *own),
+        )
         context = autocast(self.device, precision)
         with moved(self.parameters.values()):
             _, found = run_and_differentiate(run, self.parameters, [images], context)
-            _, wanted = run_and_differentiate(plain, self.parameters, images.split(chunk, 1), context)
-            with torch.no_grad():  # in float32, as test outputs are made: another program of the compiler's
+            _, wanted = run_and_differentiate(
+                plain, self.parameters, images.split(chunk, 1), context
+            )
+            with (
+                torch.no_grad()
+            ):  # in float32, as test outputs are made: another program of the compiler's
                 ran, right = run(images), plain(images)
         far = relative_difference((ran, right), (found, wanted))
         if far > WRONG_GRADIENT:
@@ -195,10 +215,14 @@ class Ensemble:
 
     def state(self, member: int) -> dict[str, Tensor]:
         """Return the weights of one member, to load into a network of its kind."""
-        return {name: value[member].detach().cpu().clone() for name, value in self.parameters.items()}
+        return {
+            name: value[member].detach().cpu().clone() for name, value in self.parameters.items()
+        }
 
     @torch.no_grad()
-    def outputs(self, members: Members, rows: np.ndarray, chunk: int, precision: str = "float32") -> Tensor:
+    def outputs(
+        self, members: Members, rows: np.ndarray, chunk: int, precision: str = "float32"
+    ) -> Tensor:
         """Return ``(members, b, p)`` outputs in the responses' own units, float64 on the CPU.
 
         Parameters
@@ -244,21 +268,37 @@ class EnsembleCopulaLoss:
 
     def __init__(self, parameters: Sequence[CopulaParameters], device: torch.device) -> None:
         if any(one.p1 != 2 for one in parameters):
-            raise ParameterError(f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}.")
+            raise ParameterError(
+                f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}."
+            )
         parts = [condition(one.detach()) for one in parameters]
-        stack = {name: torch.cat([getattr(part, name) for part in parts]).float().to(device)
-                 for name in ("precision", "loading", "inverse_sd", "correlation", "constant")}  # fmt: skip
-        self.precision, self.loading = stack["precision"], stack["loading"]  # (members, p0, p0), (members, 2, p0)
-        self.inverse_sd, self.correlation = stack["inverse_sd"][:, None], stack["correlation"][:, 0, 1, None]
+        stack = {
+            name: torch.cat([getattr(part, name) for part in parts]).float().to(device)
+            for name in ("precision", "loading", "inverse_sd", "correlation", "constant")
+        }
+        self.precision, self.loading = (
+            stack["precision"],
+            stack["loading"],
+        )  # (members, p0, p0), (members, 2, p0)
+        self.inverse_sd, self.correlation = (
+            stack["inverse_sd"][:, None],
+            stack["correlation"][:, 0, 1, None],
+        )
         self.constant = stack["constant"]  # (members,)
-        self.inverse_scale = torch.stack([part.inverse_scale for part in parts])[:, None].float().to(device)
+        self.inverse_scale = (
+            torch.stack([part.inverse_scale for part in parts])[:, None].float().to(device)
+        )
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return ``(members,)`` losses of outputs and complete responses ``(members, b, p)``."""
         residual = (y[..., :-2] - outputs[..., :-2]) * self.inverse_scale
         sign = 2 * y[..., -2:] - 1
-        upper = sign * (residual @ self.loading.mT + normal_score(outputs[..., -2:]) * self.inverse_sd)
-        cell = log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], sign.prod(-1) * self.correlation)
+        upper = sign * (
+            residual @ self.loading.mT + normal_score(outputs[..., -2:]) * self.inverse_sd
+        )
+        cell = log_bivariate_normal_cdf(
+            upper[..., 0], upper[..., 1], sign.prod(-1) * self.correlation
+        )
         quadratic = (residual @ self.precision * residual).sum(-1)
         return (0.5 * quadratic - cell).mean(1) - self.constant
 
@@ -306,23 +346,39 @@ def train_ensemble(
     n = members.rows.shape[1]
     steps = -(-n // recipe.batch_size)
     for rng in orders:
-        rng.integers(2**63)  # the number that seeds a single network's dropout: orders then agree with `train`
+        rng.integers(
+            2**63
+        )  # the number that seeds a single network's dropout: orders then agree with `train`
     traces: list[list[dict[str, Any]]] = [[] for _ in range(ensemble.size)]
     for epoch in range(recipe.epochs):
         begun = time.perf_counter()
-        order = np.stack([own[rng.permutation(n)] for own, rng in zip(members.rows, orders, strict=True)])
-        losses, norms, rate = _epoch(ensemble, members, loss, recipe, optimizer, np.array_split(order, steps, 1), epoch)
+        order = np.stack(
+            [own[rng.permutation(n)] for own, rng in zip(members.rows, orders, strict=True)]
+        )
+        losses, norms, rate = _epoch(
+            ensemble, members, loss, recipe, optimizer, np.array_split(order, steps, 1), epoch
+        )
         _refuse_divergence(losses, norms, stage, epoch, recipe)
         seconds = time.perf_counter() - begun
         further = after_epoch(epoch, ensemble) if after_epoch else [{}] * ensemble.size
         for k, trace in enumerate(traces):
-            trace.append({"stage": stage, "epoch": epoch + 1, "loss": float(losses[:, k].mean()),
-                          "learning_rate": rate, "gradient_norm": float(norms[:, k].mean()),
-                          "seconds": seconds / ensemble.size, **further[k]})  # fmt: skip
+            trace.append(
+                {
+                    "stage": stage,
+                    "epoch": epoch + 1,
+                    "loss": float(losses[:, k].mean()),
+                    "learning_rate": rate,
+                    "gradient_norm": float(norms[:, k].mean()),
+                    "seconds": seconds / ensemble.size,
+                    **further[k],
+                }
+            )
     return traces
 
 
-def _epoch(ensemble, members, loss, recipe, optimizer, batches, epoch) -> tuple[np.ndarray, np.ndarray, float]:
+def _epoch(
+    ensemble, members, loss, recipe, optimizer, batches, epoch
+) -> tuple[np.ndarray, np.ndarray, float]:
     device = ensemble.device
     trained = [p for group in optimizer.param_groups for p in group["params"]]
     rows = torch.as_tensor(np.concatenate(batches, 1), device=device)  # one transfer an epoch
@@ -340,7 +396,9 @@ def _epoch(ensemble, members, loss, recipe, optimizer, batches, epoch) -> tuple[
         values.sum().backward()  # members share no weight: each gets the gradient of its own mean
         norms.append(_clip([p.grad for p in trained if p.grad is not None], recipe.clip))
         optimizer.step()
-        losses.append(values.detach() * (batch.shape[1] * len(batches) / rows.shape[1]))  # its mean is over patients
+        losses.append(
+            values.detach() * (batch.shape[1] * len(batches) / rows.shape[1])
+        )  # its mean is over patients
     return torch.stack(losses).cpu().numpy(), torch.stack(norms).cpu().numpy(), rate
 
 
@@ -357,24 +415,32 @@ def _clip(gradients: list[Tensor], largest: float | None) -> Tensor:
 def _optimizer(ensemble: Ensemble, recipe: Recipe) -> torch.optim.Optimizer:
     """Return the recipe's optimiser; a member's weight matrix has one dimension more here."""
     training = [p for p in ensemble.parameters.values() if p.requires_grad]
-    groups = [{"params": [p for p in training if p.dim() >= 3], "weight_decay": recipe.weight_decay},
-              {"params": [p for p in training if p.dim() < 3], "weight_decay": 0.0}]  # fmt: skip
+    groups = [
+        {"params": [p for p in training if p.dim() >= 3], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in training if p.dim() < 3], "weight_decay": 0.0},
+    ]
     kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
     fused = ensemble.device.type == "cuda"
-    return kind([group for group in groups if group["params"]], lr=recipe.learning_rate, fused=fused)
+    return kind(
+        [group for group in groups if group["params"]], lr=recipe.learning_rate, fused=fused
+    )
 
 
 def _prepare(base: nn.Module) -> None:
     """Exchange the two operations that have no fast batched form: the patch convolution and the fused attention."""
     for module in base.modules():
         if hasattr(module, "fused_attn"):
-            module.fused_attn = False  # some tens of tokens: the plain product is as fast, and it can be batched
+            module.fused_attn = (
+                False  # some tens of tokens: the plain product is as fast, and it can be batched
+            )
         projection = getattr(module, "proj", None)
         if isinstance(projection, nn.Conv2d) and projection.kernel_size == projection.stride:
             module.proj = _PatchProduct(projection)
 
 
-def _refuse_divergence(losses: np.ndarray, norms: np.ndarray, stage: str, epoch: int, recipe: Recipe) -> None:
+def _refuse_divergence(
+    losses: np.ndarray, norms: np.ndarray, stage: str, epoch: int, recipe: Recipe
+) -> None:
     bad = np.argwhere(~(np.isfinite(losses) & np.isfinite(norms)))
     if len(bad):
         batch, member = bad[0]

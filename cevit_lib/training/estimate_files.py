@@ -14,10 +14,16 @@ STAGE = "estimate"
 
 
 def recall_estimate(
-    checkpoint: files.Checkpoint | None, identity: dict, estimator: Any, outputs: Tensor, rng: np.random.Generator
+    checkpoint: files.Checkpoint | None,
+    identity: dict,
+    estimator: Any,
+    outputs: Tensor,
+    rng: np.random.Generator,
 ) -> tuple[CopulaParameters, dict[str, Any]] | None:
     """Return parameters and remarks of an estimate that was kept, and give the estimator what it had learnt."""
-    stored = checkpoint.load(STAGE, _identify(identity, outputs)) if checkpoint is not None else None
+    stored = (
+        checkpoint.load(STAGE, _identify(identity, outputs)) if checkpoint is not None else None
+    )
     if stored is None:
         return None
     for name, value in stored["estimator"].items():
@@ -27,14 +33,24 @@ def recall_estimate(
 
 
 def keep_estimate(
-    checkpoint: files.Checkpoint | None, identity: dict, estimator: Any, outputs: Tensor, rng: np.random.Generator,
-    parameters: CopulaParameters, remarks: dict[str, Any],
-) -> None:  # fmt: skip
+    checkpoint: files.Checkpoint | None,
+    identity: dict,
+    estimator: Any,
+    outputs: Tensor,
+    rng: np.random.Generator,
+    parameters: CopulaParameters,
+    remarks: dict[str, Any],
+) -> None:
     """Write the estimate; of several processes the first one writes."""
     if checkpoint is None or not processes().main:
         return
     learnt = {name: _packed(value) for name, value in vars(estimator).items() if name.endswith("_")}
-    state = {"parameters": _packed(parameters), "remarks": remarks, "estimator": learnt, "order": files.rng_state(rng)}
+    state = {
+        "parameters": _packed(parameters),
+        "remarks": remarks,
+        "estimator": learnt,
+        "order": files.rng_state(rng),
+    }
     checkpoint.save(STAGE, _identify(identity, outputs), state)
 
 
@@ -56,7 +72,9 @@ def _packed(value: Any) -> Any:
         return {"dict": {str(key): _packed(element) for key, element in value.items()}}
     if isinstance(value, (list, tuple)):
         return [_packed(element) for element in value]
-    return value if value is None or isinstance(value, (str, int, float, bool, Tensor)) else str(value)
+    return (
+        value if value is None or isinstance(value, (str, int, float, bool, Tensor)) else str(value)
+    )
 
 
 def _unpacked(value: Any) -> Any:

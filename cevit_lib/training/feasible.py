@@ -92,16 +92,22 @@ class FeasibleFit:
         return self.copula.parameters
 
     def arm(
-        self, parameters: CopulaParameters | None, stage: str, *, device: str | torch.device | None = None,
+        self,
+        parameters: CopulaParameters | None,
+        stage: str,
+        *,
+        device: str | torch.device | None = None,
         checkpoint: Checkpoint | str | None = None,
-    ) -> Fit:  # fmt: skip
+    ) -> Fit:
         """Train another arm from the same warm-up: same patients, epochs, recipe and order, another loss.
 
         ``parameters=None`` goes on with the empirical loss, which controls for the extra epochs;
         ``CopulaParameters.independent(scale, 2)`` controls for the re-weighting by the scales.
         """
         rng = np.random.default_rng(self.order)
-        common = dict(rng=rng, validation=self.held_out, device=device, stage=stage, checkpoint=checkpoint)
+        common = dict(
+            rng=rng, validation=self.held_out, device=device, stage=stage, checkpoint=checkpoint
+        )
         if parameters is None:
             return fit_warm_up(self.warm_up, self.seen, self.recipe, **common)
         return fit_copula(self.warm_up, self.seen, parameters, self.recipe, **common)
@@ -152,7 +158,17 @@ def fit_warm_up(
     """
     loss = EmpiricalLoss(p0=data.continuous, reduction="mean")
     start = _start(model, data, standardise)
-    return _train(start, data, _trusting(loss, data, validation), recipe, rng, validation, device, stage, checkpoint)
+    return _train(
+        start,
+        data,
+        _trusting(loss, data, validation),
+        recipe,
+        rng,
+        validation,
+        device,
+        stage,
+        checkpoint,
+    )
 
 
 def fit_copula(
@@ -254,7 +270,9 @@ def fit_feasible_cevit(
     if preset is not None:
         estimator, estimate_on, warm_up, copula, standardise = _preset(preset)
     if estimate_on not in ("held-out", "train", "cross-fitted"):
-        raise ParameterError(f"estimate_on={estimate_on!r}: give 'held-out', 'train' or 'cross-fitted'.")
+        raise ParameterError(
+            f"estimate_on={estimate_on!r}: give 'held-out', 'train' or 'cross-fitted'."
+        )
     if estimator is None:
         from cevit_lib.estimation import ExactEM
 
@@ -270,7 +288,11 @@ def fit_feasible_cevit(
     else:
         patients = unseen if split else data
         outputs = predict_outputs(first, patients, device=device)
-    identity = {"estimator": repr(estimator), "estimate on": estimate_on, "data": patients.hash} if checkpoint else {}
+    identity = (
+        {"estimator": repr(estimator), "estimate on": estimate_on, "data": patients.hash}
+        if checkpoint
+        else {}
+    )
     found = recall_estimate(checkpoint, identity, estimator, outputs, rng)
     if found is None:
         found = processes().agree(_estimate(estimator, outputs, patients))
@@ -280,25 +302,39 @@ def fit_feasible_cevit(
     first = replace(first, parameters=parameters, notes=notes)
     order = int(rng.integers(2**63))
     last = fit_copula(
-        first, seen, parameters, copula, **{**common, "rng": np.random.default_rng(order)}, validation=unseen
+        first,
+        seen,
+        parameters,
+        copula,
+        **{**common, "rng": np.random.default_rng(order)},
+        validation=unseen,
     )
     return FeasibleFit(first, last, estimator, seen, unseen, copula, order)
 
 
-def predict_outputs(fit: Fit, data: PairedEyes, *, device: str | torch.device | None = None) -> Tensor:
+def predict_outputs(
+    fit: Fit, data: PairedEyes, *, device: str | torch.device | None = None
+) -> Tensor:
     """Return the outputs ``(n, p)`` in the responses' own units: means, then logits; float64 on the CPU."""
     where = find_device(device)
     fit.model.to(where)
     crew, rows = processes(), np.arange(len(data))
     shared = crew.count > 1 and len(data) >= crew.count
-    outputs = outputs_of(fit.model, Batches(data, where), crew.share(rows) if shared else rows, "float32")
+    outputs = outputs_of(
+        fit.model, Batches(data, where), crew.share(rows) if shared else rows, "float32"
+    )
     outputs = crew.join(outputs, len(data)) if shared else outputs
     return fit.standardisation.undo(outputs.cpu().double())  # in this order: MPS has no float64
 
 
 def _start(model: nn.Module | Fit, data: PairedEyes, standardise: bool) -> Fit:
     if isinstance(model, Fit):
-        return replace(model, model=copy.deepcopy(model.model), trace=list(model.trace), notes=dict(model.notes))
+        return replace(
+            model,
+            model=copy.deepcopy(model.model),
+            trace=list(model.trace),
+            notes=dict(model.notes),
+        )
     scale = (
         Standardisation.of(data.y, data.continuous, data.responses)
         if standardise
@@ -309,7 +345,10 @@ def _start(model: nn.Module | Fit, data: PairedEyes, standardise: bool) -> Fit:
 
 def _trusting(loss: nn.Module, *sets: PairedEyes | None) -> nn.Module:
     """Let a loss take the data as ``PairedEyes`` has checked them: else every step waits for the accelerator twice."""
-    loss.validate, loss.missing = False, any(not bool(data.complete.all()) for data in sets if data is not None)
+    loss.validate, loss.missing = (
+        False,
+        any(not bool(data.complete.all()) for data in sets if data is not None),
+    )
     return loss
 
 
@@ -317,25 +356,43 @@ def _train(start: Fit, data, loss, recipe, rng, validation, device, stage, check
     inside = start.standardisation.apply
     checked = (validation, inside(validation.y)) if validation is not None else None
     trace = train(
-        start.model, data, inside(data.y), loss, recipe, rng, stage=stage, validation=checked, device=device,
+        start.model,
+        data,
+        inside(data.y),
+        loss,
+        recipe,
+        rng,
+        stage=stage,
+        validation=checked,
+        device=device,
         checkpoint=as_checkpoint(checkpoint),
-    )  # fmt: skip
+    )
     notes = {**start.notes, "recipes": {**start.notes.get("recipes", {}), stage: recipe.to_dict()}}
     return replace(start, trace=[*start.trace, *trace], notes=notes)
 
 
 def _cross_fitted(initial, data, recipe, folds, standardise, common) -> Tensor:
     outputs = torch.empty_like(data.y)
-    for number, split in enumerate(split_by_patient(data, folds, common["rng"], require_classes=False)):
+    for number, split in enumerate(
+        split_by_patient(data, folds, common["rng"], require_classes=False)
+    ):
         fit = fit_warm_up(
-            copy.deepcopy(initial), data.subset(split.train), recipe, standardise=standardise, **common,
+            copy.deepcopy(initial),
+            data.subset(split.train),
+            recipe,
+            standardise=standardise,
+            **common,
             stage=f"warm-up without part {number + 1} of {folds}",
-        )  # fmt: skip
-        outputs[torch.as_tensor(split.test)] = predict_outputs(fit, data.subset(split.test), device=common["device"])
+        )
+        outputs[torch.as_tensor(split.test)] = predict_outputs(
+            fit, data.subset(split.test), device=common["device"]
+        )
     return outputs
 
 
-def _estimate(estimator: Estimator, outputs: Tensor, data: PairedEyes) -> tuple[CopulaParameters, dict[str, Any]]:
+def _estimate(
+    estimator: Estimator, outputs: Tensor, data: PairedEyes
+) -> tuple[CopulaParameters, dict[str, Any]]:
     """Fit the estimator; remember its warnings, and shrink a matrix that the copula loss would refuse."""
     _refuse_interpolation(outputs, data)
     with warnings.catch_warnings(record=True) as caught:

@@ -45,7 +45,10 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
             torch.empty(0, device=named)
         elif (named.index or 0) >= (count := torch.cuda.device_count()):
             raise RuntimeError(f"CUDA devices here: {count}")
-    except (RuntimeError, AssertionError) as error:  # a torch built without a device's library asserts
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # a torch built without a device's library asserts
         raise ParameterError(
             f"device {str(device)!r} cannot be used here ({str(error).splitlines()[0][:120]}); take auto or cpu; "
             "'cevit doctor' lists what this machine has."
@@ -69,7 +72,9 @@ class Batches:
 
 def _room(device: torch.device) -> int:
     """Return how many bytes of images may stay on a device: on CUDA a quarter of what is free, if that is more."""
-    return max(RESIDENT_BYTES, torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 0)
+    return max(
+        RESIDENT_BYTES, torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 0
+    )
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
@@ -134,7 +139,9 @@ def train(
         The compiled network's gradients are not the network's; it is trained uncompiled.
     """
     if recipe.patience is not None and validation is None:
-        raise ParameterError(f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=...")
+        raise ParameterError(
+            f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=..."
+        )
     device = find_device(device)
     if recipe.deterministic and device.type == "cuda":
         fix_workspace()  # before anything is on the GPU
@@ -153,13 +160,19 @@ def train(
         forward = None if recipe.compiled else model
         while not progress.finished:
             start, epoch = time.perf_counter(), len(progress.trace)
-            if forward is None:  # not before: a stage that was finished when it was interrupted needs no program
+            if (
+                forward is None
+            ):  # not before: a stage that was finished when it was interrupted needs no program
                 forward = _compile(model, images, steps_per_epoch, recipe)
             batches = np.array_split(rng.permutation(len(data)), steps_per_epoch)
             entry = {"stage": stage, "epoch": epoch + 1}
-            entry |= _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage)
+            entry |= _epoch(
+                forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage
+            )
             if checked is not None:
-                entry["validation_loss"] = mean_loss(model, checked, validation[1], loss, recipe.precision)
+                entry["validation_loss"] = mean_loss(
+                    model, checked, validation[1], loss, recipe.precision
+                )
             entry["seconds"] = time.perf_counter() - start
             constant = _spread(model, images, y, recipe.precision) < COLLAPSED
             if progress.add(entry, constant):
@@ -172,7 +185,9 @@ def _compile(model: nn.Module, images: Batches, steps: int, recipe: Recipe) -> C
     program, far = torch.compile(model, dynamic=False), 0.0
     try:
         for part in _parts(np.array_split(np.arange(len(images.data)), steps)[0], recipe)[:1]:
-            far = compare_compiled(program, model, images[part], autocast(images.device, recipe.precision))
+            far = compare_compiled(
+                program, model, images[part], autocast(images.device, recipe.precision)
+            )
     except RuntimeError as error:
         if not _is_lack_of_memory(error):  # the first step says it better
             raise
@@ -202,11 +217,15 @@ def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: s
     return torch.cat(parts)
 
 
-def mean_loss(model: nn.Module, images: Batches, y: Tensor, loss: nn.Module, precision: str) -> float:
+def mean_loss(
+    model: nn.Module, images: Batches, y: Tensor, loss: nn.Module, precision: str
+) -> float:
     """Return the mean loss over patients, in evaluation mode; several processes take a share each."""
     crew = processes()
     rows = crew.share(np.arange(len(y)))
-    total = torch.zeros((), dtype=torch.float64, device=images.device if images.device.type != "mps" else "cpu")
+    total = torch.zeros(
+        (), dtype=torch.float64, device=images.device if images.device.type != "mps" else "cpu"
+    )
     if len(rows):
         outputs = outputs_of(model, images, rows, precision)
         with torch.no_grad():
@@ -214,7 +233,9 @@ def mean_loss(model: nn.Module, images: Batches, y: Tensor, loss: nn.Module, pre
     return float(crew.add(total)) / len(y)
 
 
-def _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage) -> dict[str, float]:
+def _epoch(
+    forward, model, images, y, loss, recipe, optimizer, batches, epoch, stage
+) -> dict[str, float]:
     model.train()
     crew = processes()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -235,7 +256,9 @@ def _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, s
             raise TrainingError(_memory_message(stage, epoch, number, rows, recipe, lack))
         crew.add_gradients(parameters)
         norms.append(
-            torch.nn.utils.clip_grad_norm_(parameters, recipe.clip if recipe.clip is not None else float("inf"))
+            torch.nn.utils.clip_grad_norm_(
+                parameters, recipe.clip if recipe.clip is not None else float("inf")
+            )
         )
         optimizer.step()
     losses = list(crew.add(torch.stack(losses)))
@@ -243,7 +266,9 @@ def _epoch(forward, model, images, y, loss, recipe, optimizer, batches, epoch, s
     finite = torch.isfinite(torch.stack(losses)) & torch.isfinite(torch.stack(norms))
     if not bool(finite.all()):
         raise TrainingError(
-            _divergence_message(stage, epoch, int((~finite).nonzero()[0, 0]), batches, images, losses, recipe)
+            _divergence_message(
+                stage, epoch, int((~finite).nonzero()[0, 0]), batches, images, losses, recipe
+            )
         )
     patients = sum(len(rows) for rows in batches)
     return {
@@ -272,7 +297,10 @@ def _parts(rows: np.ndarray, recipe: Recipe) -> list[np.ndarray]:
 
 
 def _is_lack_of_memory(error: RuntimeError) -> bool:
-    said = ("allocate memory", "not enough memory")  # of the CPU, which has no error of its own for it
+    said = (
+        "allocate memory",
+        "not enough memory",
+    )  # of the CPU, which has no error of its own for it
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
@@ -289,14 +317,15 @@ def _chunks(rows: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 def _divergence_message(stage, epoch, number, batches, images, losses, recipe) -> str:
-    where = (
-        f"{stage}: the loss or its gradient is not finite in epoch {epoch + 1}, batch {number + 1} of {len(batches)}"
-    )
+    where = f"{stage}: the loss or its gradient is not finite in epoch {epoch + 1}, batch {number + 1} of {len(batches)}"
     ids = [images.data.ids[i] for i in batches[number]]
     bad = ~torch.isfinite(images[batches[number]]).flatten(1).all(1)
     if bool(bad.any()):
         return f"{where}: the images of patient {ids[int(bad.nonzero()[0, 0])]!r} hold values that are not finite."
-    shown = [f"{float(value) / len(rows):.3g}" for value, rows in zip(losses[:number], batches, strict=False)][-3:]
+    shown = [
+        f"{float(value) / len(rows):.3g}"
+        for value, rows in zip(losses[:number], batches, strict=False)
+    ][-3:]
     before = f"; the losses before it were {', '.join(shown)}" if shown else ""
     return (
         f"{where}{before}. Likely cause: learning rate {recipe.learning_rate:g} is too large"

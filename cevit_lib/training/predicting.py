@@ -84,7 +84,11 @@ class Predictions:
 
 
 def predict(
-    fit: Fit, data: PairedEyes, *, parameters: CopulaParameters | None = None, device: str | torch.device | None = None
+    fit: Fit,
+    data: PairedEyes,
+    *,
+    parameters: CopulaParameters | None = None,
+    device: str | torch.device | None = None,
 ) -> Predictions:
     """Return the predictions of a fit for the patients of ``data`` (their responses are not looked at).
 
@@ -102,4 +106,6 @@ def predict(
     if parameters is None:
         p1 = len(fit.responses) - fit.continuous
         parameters = CopulaParameters.independent(fit.standardisation.sd, p1)
-    return Predictions(data.ids, fit.responses, predict_outputs(fit, data, device=device), parameters)
+    return Predictions(
+        data.ids, fit.responses, predict_outputs(fit, data, device=device), parameters
+    )

@@ -1,6 +1,6 @@
 """One fit on several devices: what its processes share, through accelerate; with one process nothing of it is used.
 
-``accelerate launch --num_processes 2 -m cevit_lib.cli fit ...`` starts the same program once a device. (On processors
+``accelerate launch --num_processes 2 -m cevit_lib.clinic.cli fit ...`` starts the same program once a device. (On processors
 accelerate starts one only; there any launcher does that sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.) Every
 process holds the whole network and the same order of patients, takes its share of every batch, and adds its gradients
 to the others' before the step, so that a fit on several devices makes the steps of a fit on one.
@@ -71,7 +71,9 @@ class Together(Alone):
 
         # the recipe's own autocast decides on the precision, stage by stage
         self.accelerator = Accelerator(mixed_precision="no", cpu=not torch.cuda.is_available())
-        atexit.register(self.accelerator.end_training)  # leaves the group of processes before the program ends
+        atexit.register(
+            self.accelerator.end_training
+        )  # leaves the group of processes before the program ends
         self.count, self.index = self.accelerator.num_processes, self.accelerator.process_index
         self.device = self.accelerator.device
 
@@ -86,9 +88,13 @@ class Together(Alone):
 
     def add_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
         # a parameter that no patient of this share reached has no gradient here, and one elsewhere: it counts as 0
-        parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters]
+        parts = [
+            (p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters
+        ]
         total = self.add(torch.cat(parts))  # one message for all of them
-        for parameter, part in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+        for parameter, part in zip(
+            parameters, total.split([p.numel() for p in parameters]), strict=True
+        ):
             parameter.grad = part.view_as(parameter)
 
     def join(self, part: Tensor, total: int) -> Tensor:

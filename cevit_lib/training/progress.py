@@ -24,8 +24,16 @@ class Progress:
         Where the state is kept.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, rng: np.random.Generator,
-                 stage: str, device: torch.device, checkpoint: files.Checkpoint | None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        recipe: Recipe,
+        rng: np.random.Generator,
+        stage: str,
+        device: torch.device,
+        checkpoint: files.Checkpoint | None,
+    ) -> None:
         self.model, self.optimizer, self.recipe, self.rng = model, optimizer, recipe, rng
         self.stage, self.device, self.checkpoint = stage, device, checkpoint
         self.identity: dict[str, Any] = {}
@@ -42,7 +50,9 @@ class Progress:
 
     def resume(self) -> None:
         """Go to where the stage was interrupted; nothing happens where it never began."""
-        stored = self.checkpoint.load(self.stage, self.identity) if self.checkpoint is not None else None
+        stored = (
+            self.checkpoint.load(self.stage, self.identity) if self.checkpoint is not None else None
+        )
         if stored is None:
             return
         files.restore(self.model, stored["weights"])
@@ -71,19 +81,29 @@ class Progress:
         if self.recipe.patience is None:
             return False
         if entry["validation_loss"] < self.best["loss"]:
-            self.best = {"epoch": entry["epoch"], "loss": entry["validation_loss"],
-                         "weights": files.changing(self.model)}  # fmt: skip
+            self.best = {
+                "epoch": entry["epoch"],
+                "loss": entry["validation_loss"],
+                "weights": files.changing(self.model),
+            }
         return entry["epoch"] - self.best["epoch"] >= self.recipe.patience
 
     def _write(self) -> None:
-        if self.checkpoint is None or not (self.finished or len(self.trace) % self.checkpoint.every == 0):
+        if self.checkpoint is None or not (
+            self.finished or len(self.trace) % self.checkpoint.every == 0
+        ):
             return
         states = processes().everyone(files.torch_state(self.device))
         if not processes().main:
             return
         state = {
-            "weights": files.changing(self.model), "optimizer": {} if self.finished else self.optimizer.state_dict(),
-            "order": files.rng_state(self.rng), "torch": states, "trace": self.trace, "flat": self.flat,
-            "finished": self.finished, "best": {**self.best, "weights": {}} if self.finished else self.best,
-        }  # fmt: skip
+            "weights": files.changing(self.model),
+            "optimizer": {} if self.finished else self.optimizer.state_dict(),
+            "order": files.rng_state(self.rng),
+            "torch": states,
+            "trace": self.trace,
+            "flat": self.flat,
+            "finished": self.finished,
+            "best": {**self.best, "weights": {}} if self.finished else self.best,
+        }
         self.checkpoint.save(self.stage, self.identity, state)

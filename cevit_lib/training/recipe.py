@@ -72,21 +72,40 @@ class Recipe:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        positive = {"epochs": self.epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate,
-                    "step_epochs": self.step_epochs, "step_factor": self.step_factor,
-                    "accumulation": self.accumulation,
-                    "patience": 1 if self.patience is None else self.patience}  # fmt: skip
+        positive = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "step_epochs": self.step_epochs,
+            "step_factor": self.step_factor,
+            "accumulation": self.accumulation,
+            "patience": 1 if self.patience is None else self.patience,
+        }
         wrong = [f"{name}={value}" for name, value in positive.items() if not value > 0]
-        if wrong or self.weight_decay < 0 or not 0 <= self.rise < 1 or (self.clip is not None and self.clip <= 0):
-            seen = wrong or [f"weight_decay={self.weight_decay}", f"rise={self.rise}", f"clip={self.clip}"]
+        if (
+            wrong
+            or self.weight_decay < 0
+            or not 0 <= self.rise < 1
+            or (self.clip is not None and self.clip <= 0)
+        ):
+            seen = wrong or [
+                f"weight_decay={self.weight_decay}",
+                f"rise={self.rise}",
+                f"clip={self.clip}",
+            ]
             raise ParameterError(
                 f"recipe out of range: {', '.join(seen)}. Epochs, patients, parts, rates and factors are above 0, "
                 "weight_decay at least 0, rise from 0 to below 1, clip above 0 or None."
             )
-        for name, allowed in (("optimizer", ("adamw", "adam")), ("schedule", ("cosine", "step", "constant")),
-                              ("precision", ("auto", "float32", "bf16"))):  # fmt: skip
+        for name, allowed in (
+            ("optimizer", ("adamw", "adam")),
+            ("schedule", ("cosine", "step", "constant")),
+            ("precision", ("auto", "float32", "bf16")),
+        ):
             if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name}={getattr(self, name)!r}: give one of {', '.join(allowed)}.")
+                raise ParameterError(
+                    f"{name}={getattr(self, name)!r}: give one of {', '.join(allowed)}."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, for a record."""
@@ -107,10 +126,15 @@ class Recipe:
     def build_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return the optimiser over the parameters that train."""
         training = [parameter for parameter in parameters if parameter.requires_grad]
-        decayed = {"params": [p for p in training if p.dim() >= 2], "weight_decay": self.weight_decay}
+        decayed = {
+            "params": [p for p in training if p.dim() >= 2],
+            "weight_decay": self.weight_decay,
+        }
         spared = {"params": [p for p in training if p.dim() < 2], "weight_decay": 0.0}
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
-        return kind([group for group in (decayed, spared) if group["params"]], lr=self.learning_rate)
+        return kind(
+            [group for group in (decayed, spared) if group["params"]], lr=self.learning_rate
+        )
 
 
 PAPER_WARM_UP = Recipe(25, 1e-3, 48, "adam", 0.0, "step", step_epochs=4, step_factor=0.9, clip=None)

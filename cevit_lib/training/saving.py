@@ -37,28 +37,38 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     """
     folder, model = Path(folder), fit.model
     if folder.exists():
-        raise ParameterError(f"{folder} exists; a saved model is never overwritten: name a new folder.")
+        raise ParameterError(
+            f"{folder} exists; a saved model is never overwritten: name a new folder."
+        )
     if not isinstance(model, (BiChannelViT, *PREDECESSORS.values())):
         known = ", ".join(("BiChannelViT", *PREDECESSORS))
         raise ParameterError(f"save_model knows {known}, got {type(model).__name__}.")
     whole = model.origin == "random" or not model.configuration.get("lora_rank")
     preprocessing = getattr(model, "preprocessing", None)
     description = {
-        "format": 1, "cevit_lib": __version__, "use": NOT_CLINICAL,
-        "encoder": model.configuration, "origin": model.origin, "whole": whole,
+        "format": 1,
+        "cevit_lib": __version__,
+        "use": NOT_CLINICAL,
+        "encoder": model.configuration,
+        "origin": model.origin,
+        "whole": whole,
         "base_hash": getattr(model, "base_hash", None),  # a predecessor has no frozen base
         "preprocessing": None if preprocessing is None else vars(preprocessing),
-        "responses": list(fit.responses), "continuous": fit.continuous,
+        "responses": list(fit.responses),
+        "continuous": fit.continuous,
         "domains": list(fit.domains),
         "labels": {name: {"0": "no", "1": "yes"} for name in fit.responses[fit.continuous :]},
         "standardisation": fit.standardisation.to_dict(),
-        "parameters": fit.parameters.to_dict() if fit.parameters is not None else None, "notes": fit.notes,
-    }  # fmt: skip
+        "parameters": fit.parameters.to_dict() if fit.parameters is not None else None,
+        "notes": fit.notes,
+    }
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         torch.save(_tensors(model, whole), scratch / TENSORS)
-        (scratch / DESCRIPTION).write_text(json.dumps(description, indent=1, default=str) + "\n", encoding="utf-8")
+        (scratch / DESCRIPTION).write_text(
+            json.dumps(description, indent=1, default=str) + "\n", encoding="utf-8"
+        )
         os.replace(scratch, folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -67,7 +77,10 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
 
 
 def load_model(
-    folder: str | os.PathLike, *, weights: str | os.PathLike | None = None, backbone: nn.Module | None = None
+    folder: str | os.PathLike,
+    *,
+    weights: str | os.PathLike | None = None,
+    backbone: nn.Module | None = None,
 ) -> Fit:
     """Read a folder that :func:`save_model` wrote; its outputs are then those of the saved model, to the last bit.
 
@@ -103,18 +116,28 @@ def load_model(
         )
     tensors = torch.load(folder / TENSORS, weights_only=True, map_location="cpu")
     report = model.load_state_dict(tensors, strict=False)
-    absent = [name for name in report.missing_keys if stored["whole"]] + list(report.unexpected_keys)
+    absent = [name for name in report.missing_keys if stored["whole"]] + list(
+        report.unexpected_keys
+    )
     if absent:
-        raise DataError(f"{folder / TENSORS} does not fit its description: {', '.join(absent[:3])}.")
+        raise DataError(
+            f"{folder / TENSORS} does not fit its description: {', '.join(absent[:3])}."
+        )
     model.origin = stored["origin"]
     if stored["base_hash"] is not None:
         model.base_hash = stored["base_hash"]
     model.eval()
     parameters = CopulaParameters.from_dict(stored["parameters"]) if stored["parameters"] else None
     return Fit(
-        model, Standardisation.from_dict(stored["standardisation"]), parameters, [], tuple(stored["responses"]),
-        stored["continuous"], tuple(stored["domains"]), stored["notes"],
-    )  # fmt: skip
+        model,
+        Standardisation.from_dict(stored["standardisation"]),
+        parameters,
+        [],
+        tuple(stored["responses"]),
+        stored["continuous"],
+        tuple(stored["domains"]),
+        stored["notes"],
+    )
 
 
 def _tensors(model: nn.Module, whole: bool) -> dict[str, torch.Tensor]:

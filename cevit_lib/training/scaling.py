@@ -17,7 +17,9 @@ class Standardisation:
     sd: Tensor
 
     @classmethod
-    def of(cls, y: Tensor, continuous: int, responses: tuple[str, ...] | None = None) -> "Standardisation":
+    def of(
+        cls, y: Tensor, continuous: int, responses: tuple[str, ...] | None = None
+    ) -> "Standardisation":
         """Measure them on ``y (n, p)``, missing values left out.
 
         Raises
@@ -43,7 +45,10 @@ class Standardisation:
     @classmethod
     def none(cls, continuous: int) -> "Standardisation":
         """Return mean 0 and SD 1: raw units, as the paper trains."""
-        return cls(torch.zeros(continuous, dtype=torch.float64), torch.ones(continuous, dtype=torch.float64))
+        return cls(
+            torch.zeros(continuous, dtype=torch.float64),
+            torch.ones(continuous, dtype=torch.float64),
+        )
 
     def apply(self, y: Tensor) -> Tensor:
         """Return ``y (n, p)`` with its continuous columns in standard units."""
@@ -53,11 +58,15 @@ class Standardisation:
     def undo(self, outputs: Tensor) -> Tensor:
         """Return ``outputs (n, p)`` with their means in the responses' own units; logits stay as they are."""
         p0 = len(self.sd)
-        return torch.cat([outputs[:, :p0] * self.sd.to(outputs) + self.mean.to(outputs), outputs[:, p0:]], dim=1)
+        return torch.cat(
+            [outputs[:, :p0] * self.sd.to(outputs) + self.mean.to(outputs), outputs[:, p0:]], dim=1
+        )
 
     def parameters_inside(self, parameters: CopulaParameters) -> CopulaParameters:
         """Return copula parameters in standard units; a correlation has none."""
-        return CopulaParameters(parameters.correlation, parameters.scale / self.sd.to(parameters.scale), validate=False)
+        return CopulaParameters(
+            parameters.correlation, parameters.scale / self.sd.to(parameters.scale), validate=False
+        )
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return plain lists, for a record."""

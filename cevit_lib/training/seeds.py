@@ -30,7 +30,9 @@ def streams(seed: int, *key: int) -> Streams:
 
 
 @contextlib.contextmanager
-def torch_seeded(rng: np.random.Generator, process: int = 0, device: torch.device | None = None) -> Iterator[None]:
+def torch_seeded(
+    rng: np.random.Generator, process: int = 0, device: torch.device | None = None
+) -> Iterator[None]:
     """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
 
     ``process`` is the number of one of several that train together: each drops other units. Of several CUDA devices
@@ -38,7 +40,9 @@ def torch_seeded(rng: np.random.Generator, process: int = 0, device: torch.devic
     """
     seed = (int(rng.integers(2**63)) + process) % 2**63
     cuda = device is not None and device.type == "cuda"
-    index = [device.index if device.index is not None else torch.cuda.current_device()] if cuda else []
+    index = (
+        [device.index if device.index is not None else torch.cuda.current_device()] if cuda else []
+    )
     with torch.random.fork_rng(devices=index):
         torch.default_generator.manual_seed(seed)
         if cuda:

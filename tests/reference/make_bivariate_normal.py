@@ -11,7 +11,23 @@ from pathlib import Path
 
 import mpmath as mp
 
-CORRELATIONS = [0.0, 1e-3, -1e-3, 0.1, -0.1, 0.5, -0.5, 0.9, -0.9, 0.924, -0.926, 0.99, -0.99, 0.999, -0.999]
+CORRELATIONS = [
+    0.0,
+    1e-3,
+    -1e-3,
+    0.1,
+    -0.1,
+    0.5,
+    -0.5,
+    0.9,
+    -0.9,
+    0.924,
+    -0.926,
+    0.99,
+    -0.99,
+    0.999,
+    -0.999,
+]
 CORRELATIONS += [0.9999, -0.9999]
 
 
@@ -29,7 +45,9 @@ def bivariate(x, y, rho):
 
     def slope(t):  # of the log integrand, decreasing in t
         k = (y - rho * t) / s
-        return -t - rho / s * mp.exp(-k * k / 2) / mp.sqrt(2 * mp.pi) / (mp.erfc(-k / mp.sqrt(2)) / 2)
+        return -t - rho / s * mp.exp(-k * k / 2) / mp.sqrt(2 * mp.pi) / (
+            mp.erfc(-k / mp.sqrt(2)) / 2
+        )
 
     low, high = mp.mpf(-300), mp.mpf(300)
     for _ in range(70):
@@ -40,7 +58,9 @@ def bivariate(x, y, rho):
     steps = {mode + side * mp.mpf(2) ** e / decay for e in range(-4, 9) for side in (-1, 1)}
     steps |= {mode + side * mp.mpf(2) ** e for e in range(-3, 6) for side in (-1, 1)}
     if rho:
-        steps |= {y / rho + side * s / abs(rho) * mp.mpf(2) ** e for e in range(-3, 5) for side in (-1, 1)}
+        steps |= {
+            y / rho + side * s / abs(rho) * mp.mpf(2) ** e for e in range(-3, 5) for side in (-1, 1)
+        }
     lowest = mode - 45
     points = sorted({p for p in steps if lowest < p < x} | {lowest, x, mode})
     return mp.quad(integrand, points, maxdegree=5)

@@ -1,0 +1,235 @@
+"""What ``cevit fit``, ``cevit predict`` and ``cevit report`` can be told, and what they take otherwise."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+#: A Vision Transformer for a laptop's processor.
+TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}
+#: Word after ``--estimator`` -> class of :mod:`cevit_lib.estimation`.
+ESTIMATORS = {
+    "exact-em": "ExactEM",
+    "fast-mcem": "FastMCEM",
+    "monte-carlo-em": "MonteCarloEM",
+    "maximum-likelihood": "MaximumLikelihood",
+    "gaussian-score": "GaussianScoreCorrelation",
+}
+#: What one fit holds: the warm-up, and from it the same epochs without and with the copula loss.
+ARMS = ("warm-up", "empirical, same epochs", "copula")
+_PHOTOGRAPHS: dict[str, Any] = {
+    "size": 48,
+    "epochs": 40,
+    "copula_epochs": 10,
+    "learning_rate": 1e-3,
+    "copula_learning_rate": 1e-4,
+    "batch_size": 24,
+    "estimate_on": "cross-fitted",
+}
+#: Data set -> settings that an option leaves open.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "grape": _PHOTOGRAPHS,
+    "table": _PHOTOGRAPHS,
+    "synthetic": {
+        "window": 12,
+        "epochs": 15,
+        "copula_epochs": 6,
+        "learning_rate": 2e-3,
+        "copula_learning_rate": 3e-4,
+        "batch_size": 64,
+        "estimate_on": "held-out",
+    },
+}
+FULL_SIZE = 224  # pixels, of every backbone but the tiny one, unless the layout says otherwise
+
+
+def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit fit``."""
+    _add_data_arguments(parser)
+    add = parser.add_argument
+    add("--study", help="instead of --data: make one fit of a study's grid, such as simulation")
+    add("--number", type=int, help="which fit of --study, counted from 0")
+    add("--list", action="store_true", help="print the fits of --study as JSON and make none")
+    add(
+        "--backbone",
+        default="tiny",
+        help="'tiny' (a small ViT trained in full, for a CPU) or any timm ViT name",
+    )
+    add(
+        "--pretrained",
+        action="store_true",
+        help="load timm's weights of that name (needs internet or timm's cache)",
+    )
+    add(
+        "--weights",
+        type=Path,
+        help="file with the backbone's weights, for machines without internet",
+    )
+    add(
+        "--adapters",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="residual adapters, one set per eye",
+    )
+    add(
+        "--lora-rank",
+        type=int,
+        help="rank of LoRA, 0 trains in full (default: 0 without weights, else 8)",
+    )
+    add("--epochs", type=int, help="epochs of the warm-up")
+    add("--copula-epochs", type=int, help="epochs under the copula loss (and of the control)")
+    add("--learning-rate", type=float, help="of the warm-up")
+    add("--copula-learning-rate", type=float, help="of the copula stage")
+    add("--batch-size", type=int, help="patients per step")
+    add(
+        "--estimator",
+        choices=sorted(ESTIMATORS),
+        default="exact-em",
+        help="of the copula parameters",
+    )
+    add("--max-iter", type=int, help="most iterations of the estimator (default: its own)")
+    add(
+        "--estimate-on", choices=("held-out", "train", "cross-fitted"), help="whose outputs it sees"
+    )
+    add(
+        "--preset",
+        choices=("paper",),
+        help="the paper's recipes, fMCEM on training residuals, raw units",
+    )
+    add("--folds", type=int, default=5, help="of the cross-validation by patient")
+    add(
+        "--fold",
+        type=int,
+        action="append",
+        help="only this fold, counted from 1; may be repeated (default: all)",
+    )
+    add(
+        "--final",
+        action="store_true",
+        help="after the folds one fit on all patients, saved as all (needs --save)",
+    )
+    add("--seed", type=int, default=0, help="root seed of split, weights and order")
+    add(
+        "--device",
+        default="auto",
+        help="auto, cpu, cuda, cuda:1, ...; of several, by commas, one that is free",
+    )
+    add(
+        "--share",
+        type=int,
+        default=1,
+        help="fits that may use one of several devices at the same time",
+    )
+    add(
+        "--checkpoint",
+        type=Path,
+        help="folder for the state of unfinished fits; the same command goes on from there",
+    )
+    add(
+        "--patience",
+        type=int,
+        help="stop a stage when its validation loss has not fallen for so many epochs",
+    )
+    add("--accumulation", type=int, help="parts in which a batch is computed, for less memory")
+    add(
+        "--compile",
+        action="store_true",
+        help="compile the network (worth its minute on an accelerator)",
+    )
+    add("--deterministic", action="store_true", help="bit-equal reruns on one device, at a cost")
+    add(
+        "--scale",
+        choices=("paper", "smoke"),
+        default="paper",
+        help="a smoke record is never published",
+    )
+    add(
+        "--results",
+        type=Path,
+        help="folder of the records (default: results/, for smoke the scratch folder, with "
+        "--csv the folder cevit-results here)",
+    )
+    add(
+        "--table",
+        type=Path,
+        help="CSV file for the predictions, one row a patient (default: beside the records)",
+    )
+    add("--level", type=float, default=0.9, help="of the prediction intervals in that table")
+    add("--save", type=Path, help="folder for the trained models, one per fold")
+
+
+def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit predict``."""
+    parser.add_argument(
+        "--model", type=Path, required=True, help="a model that 'cevit fit --save' wrote"
+    )
+    _add_data_arguments(parser)
+    add = parser.add_argument
+    add(
+        "--measured",
+        nargs="?",
+        const="all",
+        choices=("all", "OS", "OD"),
+        help="also update by the responses that the table holds: of both eyes, or of one (the other's are not looked "
+        "at)",
+    )
+    add("--level", type=float, default=0.9, help="of the prediction intervals")
+    add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
+    add("--device", default="auto", help="auto, cpu, cuda, ...")
+    add("--table", type=Path, required=True, help="CSV file for the predictions")
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit report``."""
+    add = parser.add_argument
+    add("--results", type=Path, required=True, help="folder of the records that 'cevit fit' wrote")
+    add("--study", default="fit-table", help="whose records (default: those of one's own table)")
+    add(
+        "--id",
+        help="identity of one of the fit's records, where the folder holds several fits (default: the newest)",
+    )
+    add(
+        "--level",
+        type=float,
+        default=0.9,
+        help="of the prediction intervals whose coverage is counted",
+    )
+    add("--output", type=Path, required=True, help="HTML file, complete in itself")
+
+
+def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", choices=("grape", "synthetic"), help="data set of the book; or give --csv")
+    add(
+        "--csv",
+        type=Path,
+        help="one's own table: CSV or .xlsx, one row a patient or one row an eye",
+    )
+    add(
+        "--images",
+        help="with --csv: folder of the photographs; GRAPE: roi (optic-nerve-head crops, default) or cfp",
+    )
+    add("--layout", type=Path, help="with --csv: YAML file that names columns, rules and codes")
+    add(
+        "--workers",
+        type=int,
+        default=1,
+        help="photographs read at the same time; changes no result",
+    )
+    add("--data-folder", type=Path, help="folder of the data set (default: CEVIT_DATA/grape)")
+    add("--size", type=int, help="height and width of photographs in pixels")
+    add("--mirror", action="store_true", help="flip left eyes onto right ones")
+    add("--n", type=int, default=2000, help="synthetic: number of patients")
+    add(
+        "--window",
+        type=int,
+        help="synthetic: pixels kept of each side, 9 to 72 (the paper: 72; default 12)",
+    )
+    add(
+        "--process",
+        choices=("text", "code"),
+        default="text",
+        help="synthetic: the paper's text or its earlier code",
+    )
+    add("--data-seed", type=int, default=0, help="synthetic: seed of the data")

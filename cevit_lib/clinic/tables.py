@@ -1,0 +1,229 @@
+"""Predictions as a table, one row a patient: what the photographs say, and what a measured fellow eye adds to it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cevit_lib.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from cevit_lib.datasets import PairedEyes
+    from cevit_lib.training import Predictions
+
+EYE = re.compile(r"_(OS|OD)(?![A-Za-z0-9])")
+
+
+def eye_of(response: str) -> str | None:
+    """Return the eye to which a response belongs, ``None`` for one of the patient."""
+    found = EYE.search(response)
+    return found.group(1) if found else None
+
+
+def pairs_of(responses: tuple[str, ...], continuous: int) -> dict[str, tuple[int, int]]:
+    """Return the binary responses that exist for both eyes: name without the eye to the columns of both.
+
+    Two binary responses of the two eyes are one pair even where their names differ by more than the eye.
+    """
+    stems: dict[str, list[int]] = {}
+    for k in range(continuous, len(responses)):
+        stems.setdefault(EYE.sub("", responses[k]) if eye_of(responses[k]) else "", []).append(k)
+    pairs = {
+        stem: (columns[0], columns[1])
+        for stem, columns in stems.items()
+        if stem and len(columns) == 2
+    }
+    binary = range(continuous, len(responses))
+    if not pairs and {eye_of(responses[k]) for k in binary} == {"OS", "OD"} and len(binary) == 2:
+        pairs = {"positive": (continuous, continuous + 1)}
+    return pairs
+
+
+def patient_table(
+    predictions: Predictions,
+    *,
+    level: float = 0.9,
+    seen: np.ndarray | None = None,
+    measured: Any = None,
+) -> pd.DataFrame:
+    """Return one row a patient: means with intervals, marginal and joint probabilities, updates by what was measured.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        For ``n`` patients.
+    level : float
+        Of the prediction intervals.
+    seen : (n, 2) booleans, optional
+        Which eyes (OS, OD) have a photograph; what would be said of an eye without one is left empty.
+    measured : tensor, shape (n, p), optional
+        Responses, ``NaN`` where not measured. Adds, by ``condition_on``, what is then known of the others; empty where
+        the response itself is measured, or nothing is.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``id``; per continuous response ``mean``, ``lower`` and ``upper``; per binary one ``probability``; the
+        cells ``joint 00`` ... in the order of the binary responses; ``any`` and ``both`` for a label of both eyes;
+        ``class`` by the joint rule; and the same with ``updated`` before.
+    """
+    import pandas as pd
+
+    from cevit_lib.clinic.intervals import marginal_interval
+
+    table, responses, p0 = predictions.table(), predictions.responses, predictions.parameters.p0
+    low, high = marginal_interval(predictions.outputs, predictions.parameters, level)
+    for k in range(p0):
+        place = table.columns.get_loc(f"mean {responses[k]}") + 1
+        table.insert(place, f"lower {responses[k]}", low[:, k].tolist())
+        table.insert(place + 1, f"upper {responses[k]}", high[:, k].tolist())
+    joint = predictions.joint
+    for name, (a, b) in pairs_of(responses, p0).items():
+        both = joint.select(1 + b - p0, 1).select(1 + a - p0, 1)  # a < b: the later axis goes first
+        both = both.reshape(len(table), -1).sum(1)
+        either = predictions.probabilities[:, a - p0] + predictions.probabilities[:, b - p0] - both
+        table[f"any {name}"], table[f"both {name}"] = either.tolist(), both.tolist()
+    for name in [column for column in table if column.startswith("class ")]:
+        table[name] = table.pop(name).astype("Int64")  # last, and able to be empty
+    if measured is not None:
+        table = pd.concat([table, _updates(predictions, measured, level)], axis=1)
+    return table if seen is None else _without_unseen(table, responses, p0, seen)
+
+
+def prediction_table(
+    records: list[dict[str, Any]], data: PairedEyes, arm: str = "copula", level: float = 0.9
+) -> pd.DataFrame:
+    """Return one row a patient from the records of several folds; every patient was predicted by a fit without him."""
+    import pandas as pd
+
+    place = {name: number for number, name in enumerate(data.ids)}
+    eyes, tables = photographs_of(data), []
+    for record in records:
+        predictions = stored_predictions(record, data.responses, arm)
+        seen = None if eyes is None else eyes[[place[patient] for patient in predictions.ids]]
+        table = patient_table(predictions, level=level, seen=seen)
+        table.insert(1, "fold", record["configuration"]["fold"])
+        tables.append(table)
+    whole = pd.concat(tables, ignore_index=True)
+    return whole.sort_values("id", key=lambda ids: ids.map(place), ignore_index=True)
+
+
+def stored_predictions(record: dict[str, Any], responses: tuple[str, ...], arm: str) -> Predictions:
+    """Return the test patients' predictions that a record holds."""
+    import torch
+
+    from cevit_lib.copula import CopulaParameters
+    from cevit_lib.training import Predictions
+
+    stored, outputs = (
+        record["predictions"],
+        torch.tensor(record["predictions"][arm], dtype=torch.float64),
+    )
+    parameters = CopulaParameters(
+        record["parameters"]["correlation"], record["parameters"]["scale"]
+    )
+    return Predictions(tuple(stored["id"]), tuple(responses), outputs, parameters)
+
+
+def photographs_of(data: PairedEyes) -> np.ndarray | None:
+    """Return which eyes have a photograph, ``(n, 2)``; ``None`` where all have one because images lie in memory."""
+    return getattr(data.images, "seen", None)
+
+
+def write_table(table: pd.DataFrame, path: Path, source: str) -> None:
+    """Write a table of predictions as CSV, whole or not at all; its first line says that it is not for clinical use.
+
+    Raises
+    ------
+    DataError
+        There is a file of that name which is no table of predictions; it is left as it is.
+    """
+    from cevit_lib.records.store import write_whole
+    from cevit_lib.training import NOT_CLINICAL
+
+    own_or_new(path, f"# {NOT_CLINICAL}")
+    text = f"# {NOT_CLINICAL}; {source}\n" + table.to_csv(
+        index=False, float_format="%.5g", lineterminator="\n"
+    )
+    write_whole(Path(path), text.encode())
+
+
+def own_or_new(path: Path, beginning: str) -> None:
+    """Refuse to replace a file that does not begin as ours do: it would be somebody's own.
+
+    Raises
+    ------
+    DataError
+        The file is another one, or the path is a folder.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file to write.")
+    if path.exists():
+        with path.open("rb") as file:
+            if not file.read(len(beginning.encode())) == beginning.encode():
+                raise DataError(
+                    f"{path} exists and was not written by cevit; it is left as it is: name another file."
+                )
+
+
+def _updates(predictions: Predictions, measured: Any, level: float) -> pd.DataFrame:
+    """Return the columns ``updated ...`` given what was measured."""
+    import pandas as pd
+    import torch
+
+    from cevit_lib.clinic.intervals import conditional_interval
+    from cevit_lib.copula import condition_on
+
+    outputs, y, parameters = predictions.outputs.double(), measured.double(), predictions.parameters
+    responses, p0, columns = predictions.responses, predictions.parameters.p0, {}
+    told = torch.isfinite(y).any(1)
+    known = condition_on(outputs, y, parameters)
+
+    def put(name: str, values: torch.Tensor, *of: int) -> None:
+        open_ = told & ~torch.isfinite(y[:, list(of)]).all(
+            1
+        )  # nothing is left to say of what is measured itself
+        columns[f"updated {name}"] = torch.where(open_, values, torch.nan).tolist()
+
+    for k in range(p0):
+        low, high = conditional_interval(outputs, y, parameters, k, level)
+        put(f"mean {responses[k]}", known.mean[:, k], k)
+        put(f"lower {responses[k]}", low, k)
+        put(f"upper {responses[k]}", high, k)
+    for k in range(p0, len(responses)):
+        put(f"probability {responses[k]}", known.probability[:, k - p0], k)
+    for name, (a, b) in pairs_of(responses, p0).items():
+        first, second = known.probability[:, a - p0], known.probability[:, b - p0]
+        if_first = y.clone()
+        if_first[:, a] = 1.0
+        both = first * condition_on(outputs, if_first, parameters).probability[:, b - p0]
+        put(f"any {name}", first + second - both, a, b)
+        put(f"both {name}", both, a, b)
+    return pd.DataFrame(columns)
+
+
+def _without_unseen(
+    table: pd.DataFrame, responses: tuple[str, ...], p0: int, seen: np.ndarray
+) -> pd.DataFrame:
+    """Empty what the network said of an eye that it did not see, and say which eyes it saw."""
+    import numpy as np
+
+    eyes = {"OS": seen[:, 0], "OD": seen[:, 1]}
+    of_labels = [eye_of(name) for name in responses[p0:]]
+    all_labels = np.logical_and.reduce(
+        [eyes[eye] for eye in of_labels if eye] or [np.ones(len(table), dtype=bool)]
+    )
+    for column in table:
+        response = next((name for name in responses if column.endswith(f" {name}")), None)
+        if column.removeprefix("updated ").startswith(("joint ", "any ", "both ", "class ")):
+            table[column] = table[column].where(all_labels)
+        elif response is not None and eye_of(response):
+            table[column] = table[column].where(eyes[eye_of(response)])
+    words = np.select([seen.all(1), seen[:, 0], seen[:, 1]], ["both", "OS", "OD"], "none")
+    table.insert(1, "photographs", words)
+    return table

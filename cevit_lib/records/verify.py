@@ -1,0 +1,285 @@
+"""``cevit verify``: fit a sample of the stored records again and see whether the numbers come back.
+
+A study registers a function under its name in ``cevit_lib.records.recipes.REFITS`` as ``"module:function"``. It takes a record,
+repeats what the record's configuration and seeds describe, and returns a fresh record (made by ``new_record``, not
+written). The two are compared number by number, within the spread that other seeds gave.
+"""
+
+import math
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from cevit_lib.errors import DataError, ProvenanceError
+from cevit_lib.paths import results_folder
+from cevit_lib.records.recipes import RECIPES, REFITS, REPLICATES, TOLERANCES
+
+COMPARED = ("metrics", "parameters")
+# how many standard deviations a number may move, and how far where there are too few seeds to tell
+_SPREADS, _FOLD_SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 2.0, 3, 0.02, 0.05
+# with the same seed only rounding may differ; below this a spread of seeds is no spread
+_ROUNDING = 1e-6
+# speed is a property of the machine, not of the method
+_NOT_COMPARED = ("second", "time", "memory", "speed", "mib")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One number that did not come back."""
+
+    record: str
+    field: str
+    stored: float | None
+    again: float | None
+    tolerance: float
+    origin: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.record}: {self.field} is {_shown(self.stored)} in the record, {_shown(self.again)} now "
+            f"(allowed {self.tolerance:.3g}, {self.origin})"
+        )
+
+
+def _shown(value) -> str:
+    return "missing" if value is None else f"{value:.6g}"
+
+
+def add_arguments(parser) -> None:
+    """Declare the options of ``cevit verify``."""
+    parser.add_argument(
+        "--study", action="append", help="only this study; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=1,
+        metavar="K",
+        help="records to fit again per study (default: 1)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which records are drawn (default: 0)")
+    parser.add_argument("--folder", type=Path, help="the folder of records (default: results)")
+
+
+def main(options) -> int:
+    """Verify what the options name; return 0 where everything came back, 1 otherwise."""
+    folder = options.folder or results_folder()
+    studies = options.study or stored_studies(folder)
+    if not studies:
+        print(f"there is no record in {folder}: nothing to verify")
+        return 1
+    faults = []
+    for study in studies:
+        faults += verify_study(
+            study,
+            folder,
+            options.sample,
+            np.random.default_rng(options.seed),
+            required=bool(options.study),
+        )
+    for fault in faults:
+        print(f"DIFFERS  {fault}")
+    print(
+        f"verified {', '.join(studies)}: {f'{len(faults)} faults' if faults else 'every number came back'}"
+    )
+    return 1 if faults else 0
+
+
+def stored_studies(folder: Path) -> list[str]:
+    """Return the studies that have a record in a folder; ``paper`` holds the paper's printed numbers instead."""
+    return sorted({path.parent.name for path in Path(folder).glob("*/*.json")} - {"paper"})
+
+
+def verify_study(
+    study: str,
+    folder: Path,
+    sample: int = 1,
+    rng: np.random.Generator | None = None,
+    required: bool = True,
+) -> list[str]:
+    """Return what does not come back in a sample of a study's records, one line each.
+
+    All records are checked for what costs nothing: identity, arrays, fitness for publication. Then a sample is
+    fitted again.
+
+    Raises
+    ------
+    ProvenanceError, DataError
+        The study has no records, or no refit function or no data although a refit is ``required``.
+    """
+    from cevit_lib.records import load_records
+
+    records = load_records(study, publication=False, folder=folder)
+    faults = [fault for record in records for fault in integrity_faults(record, folder)]
+    if not required and study not in REFITS:
+        print(
+            f"{study}: {len(records)} records are whole, but none is fitted again: no refit function is registered"
+        )
+        return faults
+    refit = refit_function(study)
+    rng = rng or np.random.default_rng(0)
+    current = [record for record in records if record["recipe"] == RECIPES.get(study)]
+    chosen = rng.choice(len(current), size=min(sample, len(current)), replace=False)
+    for record in (current[index] for index in sorted(chosen)):
+        print(f"fitting {study}/{record['id']} again", flush=True)
+        try:
+            again = refit(record)
+        except DataError as error:  # real eyes are not part of the project
+            if required:
+                raise
+            print(f"{study}: not fitted again, for its data are not here: {error}")
+            continue
+        others = [
+            other
+            for other in current
+            if other["id"] != record["id"] and _setting(other) == _setting(record)
+        ]
+        faults += [str(difference) for difference in compare(record, again, others)]
+    return faults
+
+
+def _setting(record: dict) -> dict:
+    """Return a record's configuration less the keys that number repetitions."""
+    numbering = REPLICATES.get(record["study"], ())
+    return {key: value for key, value in record["configuration"].items() if key not in numbering}
+
+
+def refit_function(study: str):
+    """Return the function that a study registered.
+
+    Raises
+    ------
+    ProvenanceError
+        There is none, or it cannot be imported.
+    """
+    if study not in REFITS:
+        raise ProvenanceError(
+            f"study {study!r} has no refit function; add its line to REFITS in cevit_lib/records/recipes.py "
+            f"(registered: {', '.join(sorted(REFITS)) or 'none'})"
+        )
+    module, _, name = REFITS[study].partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ProvenanceError(
+            f"the refit function of study {study!r}, {REFITS[study]!r}, cannot be imported: {error}"
+        ) from error
+
+
+def integrity_faults(record: dict, folder: Path) -> list[str]:
+    """Return what is wrong with a stored record that can be seen without a fit."""
+    from cevit_lib.records.build import record_id
+    from cevit_lib.records.store import load_arrays, record_path, refuse_unpublishable
+
+    path = record_path(record["study"], record["id"], folder=folder)
+    checks = [lambda: refuse_unpublishable(record, path)]
+    if record["arrays"]:
+        checks.append(lambda: load_arrays(record, folder))
+    faults = []
+    for check in checks:
+        try:
+            check()
+        except ProvenanceError as error:
+            faults.append(str(error))
+    if not faults:
+        identity = record_id(
+            record["study"],
+            record["configuration"],
+            record["seeds"],
+            record["scale"],
+            record["data"],
+        )
+        if identity != record["id"]:
+            faults.append(
+                f"{path}: its id should be {identity}; configuration, seeds or data were edited by hand"
+            )
+    return faults
+
+
+def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
+    """Compare metrics and estimated parameters of a record with those of its repetition.
+
+    Parameters
+    ----------
+    stored, again : dict
+        The record and its fresh repetition.
+    others : list of dict
+        Records of the same configuration with other seeds; a number may move by four standard deviations of the
+        difference of two of them. Where the repetitions are folds and data sets (``recipes.REPLICATES``), which a
+        repeated fit shares with its record, by two. (Rounding on another device makes a second draw of the training,
+        and a fit has hundreds of numbers: two deviations of *one* fold would cry wolf.) The record itself is left out
+        of its own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four
+        standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed, unless
+        ``recipes.TOLERANCES`` says otherwise.
+    """
+    differences = []
+    spreads = [numbers(other) for other in others]
+    left, right = numbers(stored), numbers(again)
+    for field in sorted(left.keys() | right.keys()):
+        if any(word in field.lower() for word in _NOT_COMPARED):
+            continue
+        a, b = left.get(field), right.get(field)
+        seen = [spread[field] for spread in spreads if spread.get(field) is not None]
+        error = left.get(field.removesuffix(".mean") + ".se") if field.endswith(".mean") else None
+        allowed, origin = tolerance(stored["study"], field, a, seen, error)
+        close = a is b is None or (a is not None and b is not None and abs(a - b) <= allowed)
+        if not close:
+            differences.append(
+                Difference(f"{stored['study']}/{stored['id']}", field, a, b, allowed, origin)
+            )
+    return differences
+
+
+def tolerance(
+    study: str, field: str, value: float | None, seen: list[float], error: float | None = None
+) -> tuple[float, str]:
+    """Return how far a number may move, and what says so.
+
+    Parameters
+    ----------
+    study, field, value
+        What is compared.
+    seen : list of float
+        The same number for other seeds.
+    error : float, optional
+        Its Monte Carlo standard error, where it is a mean that the record stores beside an ``se``.
+    """
+    floor = _ROUNDING * (1 + abs(value or 0.0))
+    named = [
+        (prefix, given)
+        for prefix, given in TOLERANCES.get(study, {}).items()
+        if field.startswith(prefix)
+    ]
+    if named:
+        return max(named, key=lambda pair: len(pair[0]))[1], "set for this study"
+    if error is not None:
+        return max(
+            _SPREADS * math.sqrt(2) * error, floor
+        ), f"{_SPREADS:g} standard errors of a difference"
+    if len(seen) >= _FEWEST_SEEDS:
+        # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data as well
+        times, kind = (_FOLD_SPREADS, "folds") if study in REPLICATES else (_SPREADS, "seeds")
+        spread = times * math.sqrt(2) * float(np.std(seen, ddof=1))
+        return max(spread, floor), f"{times:g} SD of a difference, from {len(seen)} other {kind}"
+    return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"
+
+
+def numbers(record: dict) -> dict[str, float | None]:
+    """Return every number in a record's metrics and parameters by its place, such as ``parameters.correlation.0.1``."""
+    found: dict[str, float | None] = {}
+
+    def collect(value, place: str) -> None:
+        if isinstance(value, dict):
+            for key, element in value.items():
+                collect(element, f"{place}.{key}")
+        elif isinstance(value, list):
+            for index, element in enumerate(value):
+                collect(element, f"{place}.{index}")
+        elif value is None or (isinstance(value, (int, float)) and math.isfinite(value)):
+            found[place] = None if value is None else float(value)
+
+    for part in COMPARED:
+        collect(record.get(part) or {}, part)
+    return found

@@ -1,0 +1,205 @@
+"""Study ``linear-overfit``: an overfitted linear model's residuals, in-sample and cross-fitted, p/n from 0.05 to 0.75.
+
+A linear model is the smallest network that can overfit: ``p`` features an eye, least squares and logistic regression.
+
+    python -m studies.estimation.overfit            writes results/linear-overfit/<id>.json, skips what is there
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+import torch
+
+from cevit_lib.copula import log_density
+from cevit_lib.datasets.toy import TOY_CORRELATION, logistic_regression, with_intercept
+from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
+from cevit_lib.estimation import FastMCEM, MaximumLikelihood
+from cevit_lib.records import find_record, new_record, write_record
+from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded, run_parallel
+
+STUDY = "linear-overfit"
+RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75)
+FOLDS = 5
+#: Standard deviations of the continuous mean and of the logit.
+SIGNAL = (1.0, 1.33)
+
+
+def draw(
+    n: int, p: int, beta: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return covariates (n, 2, p), correlated 1/2 between fellow eyes, and responses (n, 4) as in the toy example."""
+    shared, own = rng.standard_normal((n, 1, p)), rng.standard_normal((n, 2, p))
+    covariates = np.sqrt(0.5) * (shared + own)
+    u = rng.standard_normal((n, 4)) @ np.linalg.cholesky(TOY_CORRELATION).T
+    mean = covariates @ beta[0]
+    logit = covariates @ beta[1]
+    uniform = torch.special.ndtr(torch.from_numpy(u[:, 2:])).numpy()
+    latent = np.log(uniform) - np.log1p(-uniform)
+    return covariates, np.concatenate([mean + u[:, :2], (logit + latent > 0).astype(float)], axis=1)
+
+
+def fit_outputs(train, on: np.ndarray, penalty: tuple[float, float]) -> np.ndarray:
+    """Fit each response on its own eye's features by (ridge) regression; return outputs (n, 4) for ``on``."""
+    covariates, y = train
+    columns = []
+    for response in range(4):
+        design = with_intercept(covariates[:, response % 2])
+        if response < 2:
+            gram = design.T @ design + penalty[0] * np.diag([0.0] + [1.0] * (design.shape[1] - 1))
+            coefficients = np.linalg.solve(gram, design.T @ y[:, response])
+        else:
+            coefficients = logistic_regression(design, y[:, response], ridge=penalty[1])
+        columns.append(with_intercept(on[:, response % 2]) @ coefficients)
+    return np.stack(columns, axis=1)
+
+
+def penalties(kind: str, p: int) -> tuple[float, float]:
+    """Return the ridge penalties: next to none, or those of the prior that the coefficients were drawn from.
+
+    Logistic regression separates the classes from p/n of about 0.4 on, so that ``"none"`` still means one unit there.
+    """
+    return (1e-8, 1.0) if kind == "none" else (p / SIGNAL[0] ** 2, p / SIGNAL[1] ** 2)
+
+
+def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
+    """Draw, fit, and estimate from in-sample and from cross-fitted outputs; returns ``{column: value}``."""
+    rng = np.random.default_rng(stream)
+    n, p = c["n"], c["features"]
+    beta = rng.standard_normal((2, p)) / np.sqrt(p) * np.array(SIGNAL)[:, None]
+    covariates, y = draw(n, p, beta, rng)
+    penalty = penalties(c["penalty"], p)
+    outputs = {"in-sample": fit_outputs((covariates, y), covariates, penalty)}
+    outputs["cross-fitted"] = np.empty_like(y)
+    for fold in np.array_split(rng.permutation(n), c["folds"]):
+        rest = np.setdiff1d(np.arange(n), fold)
+        outputs["cross-fitted"][fold] = fit_outputs(
+            (covariates[rest], y[rest]), covariates[fold], penalty
+        )
+    fresh, fresh_y = draw(2 * c["test_patients"], p, beta, rng)
+    fresh_outputs = fit_outputs((covariates, y), fresh, penalty)
+    half = c["test_patients"]
+    test = torch.from_numpy(fresh_outputs[:half]), torch.from_numpy(fresh_y[:half])
+    row = {}
+    for name, (x, labels) in {
+        "in-sample": (outputs["in-sample"], y),
+        "cross-fitted": (outputs["cross-fitted"], y),
+        "oracle": (fresh_outputs[half:], fresh_y[half:]),
+    }.items():
+        for estimator in (MaximumLikelihood(), FastMCEM()):
+            key = f"{name}.{'ml' if isinstance(estimator, MaximumLikelihood) else 'fmcem'}"
+            row |= describe(key, estimator, x, labels, test)
+    return row | {"expected.rho12": expected_in_sample(covariates, penalty[0])}
+
+
+def describe(key: str, estimator, outputs: np.ndarray, y: np.ndarray, test) -> dict:
+    """Fit and return correlations, scale and the log-likelihood of fresh patients under the estimate."""
+    with warnings.catch_warnings():  # an overfitted in-sample fit is expected to be near-singular
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        warnings.simplefilter("ignore", NearSingularWarning)
+        estimator.fit(outputs, y)
+    parameters = estimator.parameters_
+    correlation = parameters.correlation.numpy()
+    row = {
+        f"{key}.{label}": float(correlation[pair]) for label, pair in zip(NAMES, PAIRS, strict=True)
+    }
+    row[f"{key}.scale"] = float(parameters.scale.mean())
+    row[f"{key}.eigenvalue"] = float(np.linalg.eigvalsh(correlation)[0])
+    row[f"{key}.heldout"] = float(log_density(*test, parameters, validate=False).mean())
+    return row
+
+
+def expected_in_sample(covariates: np.ndarray, penalty: float) -> float:
+    r"""Return the correlation that least-squares residuals are expected to have in this very design.
+
+    Residuals are :math:`M_j\epsilon_j` with :math:`M_j = I - H_j`, so that their correlation is about
+    :math:`\rho_{12}\,\mathrm{tr}(M_1 M_2) / \{\mathrm{tr}(M_1^2)\,\mathrm{tr}(M_2^2)\}^{1/2}` (a ratio of expectations,
+    exact without a penalty).
+    """
+    makers = []
+    for eye in range(2):
+        design = with_intercept(covariates[:, eye])
+        gram = design.T @ design + penalty * np.diag([0.0] + [1.0] * (design.shape[1] - 1))
+        makers.append(np.eye(len(design)) - design @ np.linalg.solve(gram, design.T))
+    left, right = makers
+    return float(
+        TOY_CORRELATION[0, 1] * (left * right).sum() / np.sqrt((left**2).sum() * (right**2).sum())
+    )
+
+
+def configuration(ratio: float, penalty: str, scale: str = "paper") -> dict:
+    """Return the full configuration of one setting."""
+    n = 400 if scale == "paper" else 120
+    return {
+        "n": n,
+        "ratio": ratio,
+        "features": round(ratio * n),
+        "penalty": penalty,
+        "folds": FOLDS,
+        "test_patients": 2000 if scale == "paper" else 300,
+        "replications": 40 if scale == "paper" else 2,
+    }
+
+
+def settings(scale: str = "paper") -> list[tuple[dict, int]]:
+    """Return configuration and seed of every setting; both penalties meet the same data."""
+    ratios = RATIOS if scale == "paper" else (0.05, 0.5)
+    return [
+        (configuration(ratio, penalty, scale), 4400 + index)
+        for penalty in ("none", "ridge")
+        for index, ratio in enumerate(ratios)
+    ]
+
+
+def run_setting(c: dict, seed: int, scale: str = "paper", workers: int = 2) -> dict:
+    """Run all replications of a setting and return its record, unwritten."""
+    start = time.perf_counter()
+    streams = np.random.SeedSequence(seed).spawn(c["replications"])
+    rows = run_parallel(replicate, [(c, stream) for stream in streams], workers)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    metrics = {name: mean_and_sd(values) for name, values in columns.items()}
+    return new_record(
+        STUDY,
+        c,
+        [seed],
+        metrics,
+        columns=rounded(columns),
+        scale=scale,
+        device="cpu",
+        seconds=time.perf_counter() - start,
+    )
+
+
+def run_study(scale: str = "paper", workers: int = 2, folder=None) -> list[dict]:
+    """Run every setting that has no record yet; return all records in the order of ``settings``."""
+    records = []
+    for c, seed in settings(scale):
+        record = find_record(STUDY, c, [seed], scale, folder=folder)
+        if record is None:
+            record = run_setting(c, seed, scale, workers)
+            write_record(record, folder)
+            print(
+                f"{STUDY} {c['ratio']} {c['penalty']}: {record['times']['total_seconds']:.0f} s",
+                flush=True,
+            )
+        records.append(record)
+    return records
+
+
+def refit(record: dict) -> dict:
+    """Run a record's setting again, for ``cevit verify``."""
+    return run_setting(record["configuration"], record["seeds"][0], record["scale"])
+
+
+def main() -> None:
+    """Run the study from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    run_study(options.scale, options.workers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Figures that a reader can move: a static picture, and above it, where scripts run, an SVG with controls.
+
+A `MovingFigure` is HTML with everything inside: no request, no kernel, no library. Where scripts do not run, and on
+paper, the static picture is seen. The tests compare the mathematics of ``interactive.js`` with `cevit_lib.copula`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cevit_lib.clinic.style import color, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Correlations of (length left, right, diagnosis left, right): the paper's toy example.
+CORRELATION = [
+    [1, 0.72, 0.294, 0.213],
+    [0.72, 1, 0.205, 0.336],
+    [0.294, 0.205, 1, 0.569],
+    [0.213, 0.336, 0.569, 1],
+]
+CHANCES = [0.35, 0.45]  # of high myopia, left and right
+
+_STYLE = """<style>
+.cevit-moving { max-width: 34rem; margin: 0 auto; background: #fff; color: #1a1a1a; padding: 0.5rem; text-align: left; }
+html[data-theme="dark"] .cevit-moving.moves { background: transparent; color: #e0e0e0; }
+.cevit-moving .live { display: none; }
+.cevit-moving.moves .live { display: block; }
+.cevit-moving.moves > img { display: none; }
+.cevit-moving label { display: flex; flex-wrap: wrap; gap: 0.6rem; align-items: center; }
+.cevit-moving label { font-size: 0.9em; margin: 0.2rem 0; }
+.cevit-moving label > span { flex: 0 1 15rem; }
+.cevit-moving input { flex: 1 1 8rem; min-width: 6rem; }
+@media (max-width: 600px) { .cevit-moving label > span { flex: 1 0 100%; } .cevit-moving label { gap: 0 0.6rem; } }
+.cevit-moving svg { width: 100%; max-width: 25rem; height: auto; display: block; margin: 0 auto; font-size: 13px; }
+.cevit-moving svg text { fill: currentColor; }
+.cevit-moving .told { font-size: 0.9em; margin: 0.3rem 0 0; }
+@media print { .cevit-moving.moves .live { display: none; } .cevit-moving.moves > img { display: block; } }
+</style>"""
+
+
+@cache
+def script() -> str:
+    """The text of ``interactive.js``."""
+    return files("cevit_lib.clinic.style").joinpath("interactive.js").read_text(encoding="utf-8")
+
+
+@dataclass
+class MovingFigure:
+    """A figure with controls; in print, or without scripts, its picture.
+
+    Attributes
+    ----------
+    name : str
+        A drawing of ``interactive.js``.
+    picture : matplotlib.figure.Figure
+        What is seen where nothing moves.
+    alt : str
+        What the picture shows.
+    controls : list of (name, label, value, low, high) or (name, label, choices)
+    options : dict
+        Constants of the drawing.
+    """
+
+    name: str
+    picture: Figure
+    alt: str
+    controls: list[tuple]
+    options: dict = field(default_factory=dict)
+
+    def _repr_png_(self) -> bytes:
+        return self.picture._repr_png_()
+
+    def _repr_html_(self) -> str:
+        png = base64.b64encode(self._repr_png_()).decode()
+        alt, options = escape(self.alt, quote=True), escape(json.dumps(self.options), quote=True)
+        return (
+            f'{_STYLE}<div class="cevit-moving" data-figure="{self.name}" data-options="{options}">'
+            f'<img src="data:image/png;base64,{png}" alt="{alt}">'
+            f'<div class="live"><form class="controls">{"".join(map(_control, self.controls))}</form>'
+            f'<svg viewBox="-20 0 400 380" role="img" aria-label="{alt}"></svg>'
+            f'<p class="told" aria-live="polite"></p></div></div>'
+            f"<script>{script()}\ncevitMoving.start(document.currentScript.previousElementSibling);</script>"
+        )
+
+
+def _control(control: tuple) -> str:
+    if len(control) == 3:
+        name, label, choices = control
+        inside = "".join(f"<option>{escape(choice)}</option>" for choice in choices)
+        return f'<label><span>{escape(label)}</span><select name="{name}">{inside}</select></label>'
+    name, label, value, low, high = control
+    slider = (
+        f'<input type="range" name="{name}" min="{low}" max="{high}" step="0.01" value="{value}">'
+    )
+    return f"<label><span>{escape(label)}</span>{slider}<output>{value:.2f}</output></label>"
+
+
+def moving_cells(correlation: float = 0.569) -> MovingFigure:
+    """Four cells of two yes-or-no answers under thresholds and a correlation that the reader sets.
+
+    Parameters
+    ----------
+    correlation : float
+        Of the latent scores, at the start.
+    """
+    from studies.overview import four_cells
+
+    return MovingFigure(
+        "four-cells",
+        four_cells(tuple(CHANCES), correlation),
+        "Two contour plots cut into four answers by the same thresholds; with correlation the eyes agree more often",
+        [
+            ("left", "chance of high myopia, left eye", CHANCES[0], 0.02, 0.98),
+            ("right", "chance of high myopia, right eye", CHANCES[1], 0.02, 0.98),
+            ("rho", "correlation of the latent scores", correlation, -0.95, 0.95),
+        ],
+    )
+
+
+def moving_update(length: float = 1.0) -> MovingFigure:
+    """What is expected of the right eye once the left one has been measured.
+
+    Parameters
+    ----------
+    length : float
+        Residual of the left eye's length, in standard deviations, at the start.
+    """
+    return MovingFigure(
+        "update",
+        _update_picture(length),
+        "A long left eye moves the expected right eye upwards, narrows it, and raises its chance of high myopia",
+        [
+            ("length", "left eye longer than predicted, SDs", length, -3.0, 3.0),
+            ("label", "left eye highly myopic", ["unknown", "yes", "no"]),
+            ("strength", "dependence (1: the paper's example)", 1.0, 0.0, 1.0),
+        ],
+        {"correlation": CORRELATION, "chances": CHANCES},
+    )
+
+
+def _update_picture(length: float) -> Figure:
+    import torch
+
+    from cevit_lib.copula import CopulaParameters, condition_on
+
+    logits = [float(np.log(p / (1 - p))) for p in CHANCES]
+    outputs = torch.tensor([[0.0, 0.0, *logits]], dtype=torch.float64)
+    seen = torch.tensor([[length, np.nan, np.nan, np.nan]], dtype=torch.float64)
+    after = condition_on(outputs, seen, CopulaParameters(CORRELATION, [1.0, 1.0]))
+    mean, sd, chance = (
+        float(after.mean[0, 1]),
+        float(after.sd[0, 1]),
+        float(after.probability[0, 1]),
+    )
+    with style():
+        figure, (left, right) = new_figure("wide", columns=2)
+        z = np.linspace(-3.5, 3.5, 141)
+        for m, s, kind, ink, line in (
+            (0, 1, "before", "grey", "--"),
+            (mean, sd, "after", "right", "-"),
+        ):
+            curve = np.exp(-(((z - m) / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi))
+            left.plot(z, curve, line, color=color(ink), label=kind)
+        left.set(xlabel="length of the right eye, SDs from its prediction", yticks=[])
+        left.legend()
+        right.barh(
+            ["after", "before"],
+            [100 * chance, 100 * CHANCES[1]],
+            color=[color("right"), color("grey")],
+        )
+        right.set(xlabel="chance of high myopia, right eye (%)", xlim=(0, 100))
+        figure.suptitle(f"the left eye is {length:g} SD longer than predicted", fontsize=10)
+    return figure

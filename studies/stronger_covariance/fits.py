@@ -1,0 +1,412 @@
+"""Monte Carlo studies of the stronger covariance phenomenon: how plug-in scores move each estimate of Gamma.
+
+Each study is a list of settings, each setting one record with its replications as columns. A replication has its own
+stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the root seed, so their differences are paired.
+
+    python -m studies.stronger_covariance.fits --scale paper    writes results/, skips what is there
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from cevit_lib.copula import CopulaParameters, log_density
+from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
+from cevit_lib.estimation import (
+    ExactEM,
+    FastMCEM,
+    GaussianScoreCorrelation,
+    MaximumLikelihood,
+    RankLikelihoodMCMC,
+)
+from cevit_lib.records import find_record, load_records, new_record, write_record
+from studies import theory
+
+SEED = 20261127
+ROLES = {
+    "maximum-likelihood": "exact maximum likelihood",
+    "exact-em": "EM with exact E-step and cov2cor",
+    "fmcem": "fMCEM, univariate means",
+    "fmcem-bivariate": "fMCEM, bivariate means",
+    "gibbs": "Gibbs, inverse Wishart and cov2cor",
+    "posterior": "proper posterior",
+    "score-correlation": "CeCNN's correlation of scores",
+}
+"""Estimator -> words on a page."""
+
+
+def estimator(role: str, rng: np.random.Generator, sweeps: int):
+    """Return a fresh estimator for a role; the samplers draw ``sweeps`` times, a quarter of it as burn-in."""
+    if role in ("gibbs", "posterior"):
+        sampler = "paper" if role == "gibbs" else "proper"
+        return RankLikelihoodMCMC(sampler, sweeps=sweeps, burn_in=sweeps // 4, thin=5, rng=rng)
+    return {
+        "maximum-likelihood": lambda: MaximumLikelihood(),
+        "exact-em": lambda: ExactEM(m_step="cov2cor", max_iter=1000),
+        "fmcem": lambda: FastMCEM(max_iter=500),
+        "fmcem-bivariate": lambda: FastMCEM(e_step="bivariate"),
+        "score-correlation": GaussianScoreCorrelation,
+    }[role]()
+
+
+def describe(correlation) -> dict:
+    """The numbers of a 4 x 4 estimate that the pages draw."""
+    g = np.asarray(correlation, dtype=float)
+    return {
+        "r12": g[0, 1],
+        "r13": g[0, 2],
+        "r14": g[0, 3],
+        "r23": g[1, 2],
+        "r24": g[1, 3],
+        "r34": g[2, 3],
+        "smallest_eigenvalue": np.linalg.eigvalsh(g)[0],
+        "r_squared_3": float(g[2, :2] @ np.linalg.solve(g[:2, :2], g[:2, 2])),
+    }
+
+
+def estimate(roles, outputs, y, rng: np.random.Generator, sweeps: int) -> dict:
+    """Fit every estimator of ``roles`` to the same outputs; returns ``{"role:quantity": value}``."""
+    row = {}
+    for role in roles:
+        fitted = estimator(role, rng, sweeps)
+        with warnings.catch_warnings():  # both are expected here, and recorded
+            warnings.simplefilter("ignore", (NearSingularWarning))
+            warnings.simplefilter("ignore", (NotConvergedWarning))
+            fitted.fit(outputs, y)
+        numbers = describe(fitted.parameters_.correlation) | {"converged": float(fitted.converged_)}
+        row |= {f"{role}:{name}": float(value) for name, value in numbers.items()}
+    return row
+
+
+def replicate_distortion(configuration: dict, rng: np.random.Generator) -> dict:
+    """One replication: draw a truth, distort its scores, estimate; optionally recalibrate each eye's scores first."""
+    c = configuration
+    gamma = (
+        theory.EXCHANGEABLE_CORRELATION
+        if c["correlation"] == "exchangeable"
+        else theory.TOY_CORRELATION
+    )
+    draw = theory.draw_scores(c["n"], rng, gamma, c["sd"], c["score_correlation"])
+    scores = theory.distort(draw, c["distortion"], c["strength"], rng)
+    if c["recalibrate"]:
+        other = theory.draw_scores(c["n"], rng, gamma, c["sd"], c["score_correlation"])
+        calibration = theory.distort(other, c["distortion"], c["strength"], rng)
+        scores = theory.recalibrate(scores, calibration, other.y)
+    outputs = theory.outputs_from_scores(scores)
+    measured = theory.stronger_covariance(outputs, draw.outputs)
+    row = {
+        "cov34": measured.estimated[2, 3],
+        "true_cov34": measured.truth[2, 3],
+        "ratio34": measured.pair(3, 4)[1],
+    }
+    row["concordant_labels"] = float((draw.y[:, 2] == draw.y[:, 3]).mean())
+    return row | estimate(c["estimators"], outputs, draw.y, rng, c["sweeps"])
+
+
+def replicate_linear(configuration: dict, rng: np.random.Generator) -> dict:
+    """One replication of the linear model: in-sample and cross-fitted estimates, and their held-out log-likelihood."""
+    c = configuration
+    draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
+    train, test = (
+        draw.subset(np.arange(c["n"])),
+        draw.subset(np.arange(c["n"], c["n"] + c["n_test"])),
+    )
+
+    def fit(eyes):
+        return theory.fit_linear(eyes, c["shared"])
+
+    model = fit(train)
+    inputs = {
+        "in-sample": model(train),
+        "cross-fitted": theory.cross_fit(train, fit, c["folds"], rng),
+    }
+    return compare_inputs(c, inputs, train, test, model(test), rng)
+
+
+def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
+    """Estimate from each kind of outputs; keep the covariance ratios and the log-likelihood of new patients."""
+    row = {}
+    for kind, outputs in inputs.items():
+        measured = theory.stronger_covariance(outputs, theory.outputs_from_scores(train.scores))
+        row |= {
+            f"{kind}:ratio12": measured.pair(1, 2)[1],
+            f"{kind}:ratio34": measured.pair(3, 4)[1],
+        }
+        row |= {
+            f"{kind}:{k}": v
+            for k, v in estimate(c["estimators"], outputs, train.y, rng, c["sweeps"]).items()
+        }
+        scale = (train.y - outputs)[:, :2].std(axis=0)
+        row |= {f"{kind}:sigma": float(scale.mean())}
+        for role in c["estimators"]:
+            names = ("r12", "r13", "r14", "r23", "r24", "r34")
+            gamma = theory.correlation_from(*[row[f"{kind}:{role}:{name}"] for name in names])
+            row[f"{kind}:{role}:test_log_likelihood"] = held_out(test_outputs, test.y, gamma, scale)
+        row[f"{kind}:independence:test_log_likelihood"] = held_out(
+            test_outputs, test.y, np.eye(4), scale
+        )
+    return row
+
+
+def held_out(outputs, y, correlation, scale) -> float:
+    """Mean log-likelihood per patient of new patients under given copula parameters."""
+    # the loss refuses a near-singular matrix; a user would shrink it as its message says, and so is done here
+    parameters = CopulaParameters(
+        theory.tensor(correlation), theory.tensor(scale), validate=False
+    ).shrink()
+    return float(log_density(theory.tensor(outputs), theory.tensor(y), parameters).mean())
+
+
+def replicate_network(configuration: dict, rng: np.random.Generator) -> dict:
+    """One replication of the network: estimates at each checkpoint, from training and from cross-fitted outputs."""
+    c = configuration
+    draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
+    train, test = (
+        draw.subset(np.arange(c["n"])),
+        draw.subset(np.arange(c["n"], c["n"] + c["n_test"])),
+    )
+    seeds = rng.integers(2**31, size=c["folds"] + 1)
+    runs = {
+        s: (a, b)
+        for s, a, b in theory.train_network(
+            train, test, c["checkpoints"], int(seeds[0]), c["width"]
+        )
+    }
+    crossed = {step: np.empty_like(train.y) for step in c["checkpoints"]}
+    for seed, fold in zip(
+        seeds[1:], np.array_split(rng.permutation(c["n"]), c["folds"]), strict=True
+    ):
+        rest = train.subset(np.setdiff1d(np.arange(c["n"]), fold))
+        for step, _, outputs in theory.train_network(
+            rest, train.subset(fold), c["checkpoints"], int(seed), c["width"]
+        ):
+            crossed[step][fold] = outputs
+    row = {}
+    for step, (inside, outside) in runs.items():
+        inputs = {"in-sample": inside, "cross-fitted": crossed[step]}
+        error = np.abs(outside[:, :2] - test.y[:, :2]).mean()
+        numbers = compare_inputs(c, inputs, train, test, outside, rng) | {
+            "test_error": float(error)
+        }
+        row |= {f"{step}:{name}": value for name, value in numbers.items()}
+    return row
+
+
+def _distortion(**changes) -> dict:
+    return {
+        "distortion": "none",
+        "strength": 0.0,
+        "correlation": "toy",
+        "sd": 1.0,
+        "score_correlation": 0.5,
+        "n": 2000,
+        "recalibrate": False,
+        "sweeps": 0,
+        "replications": 10,
+        "estimators": [
+            "maximum-likelihood",
+            "exact-em",
+            "fmcem",
+            "fmcem-bivariate",
+            "score-correlation",
+        ],
+    } | changes
+
+
+def gallery_settings(smoke: bool) -> list[dict]:
+    """Every distortion at every strength."""
+    if smoke:
+        return [_distortion(n=150, replications=2)] + [
+            _distortion(distortion=d.name, strength=d.strengths[1], n=150, replications=2)
+            for d in theory.DISTORTIONS.values()
+        ]
+    return [_distortion()] + [
+        _distortion(distortion=d.name, strength=k)
+        for d in theory.DISTORTIONS.values()
+        for k in d.strengths
+    ]
+
+
+def sampler_settings(smoke: bool) -> list[dict]:
+    """Chosen distortions, with the two samplers beside maximum likelihood."""
+    roles = ["maximum-likelihood", "exact-em", "gibbs", "posterior"]
+    chosen = [
+        ("none", 0.0),
+        ("shared-noise", 1.0),
+        ("constant-shift", 1.0),
+        ("scaling", 2.0),
+        ("label-tracking", 0.5),
+    ]
+    size = (
+        {"n": 200, "replications": 1, "sweeps": 200}
+        if smoke
+        else {"n": 1000, "replications": 5, "sweeps": 2000}
+    )
+    return [
+        _distortion(distortion=d, strength=k, estimators=roles, **size)
+        for d, k in chosen[: 2 if smoke else None]
+    ]
+
+
+def singularity_settings(smoke: bool) -> list[dict]:
+    """Label tracking under the exchangeable Gamma, and well separated classes without any distortion."""
+    roles = ["maximum-likelihood", "exact-em", "fmcem"]
+    size = {"n": 200, "replications": 2} if smoke else {"n": 4000, "replications": 10}
+    tracked = [0.0, 1.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0]
+    spread = [2.0] if smoke else [0.5, 1.0, 2.0, 3.0, 5.0, 10.0]
+    return [
+        _distortion(
+            distortion="label-tracking",
+            strength=k,
+            correlation="exchangeable",
+            estimators=roles,
+            **size,
+        )
+        for k in tracked
+    ] + [_distortion(sd=sd, estimators=roles, **size) for sd in spread]
+
+
+def recalibration_settings(smoke: bool) -> list[dict]:
+    """The same distortions before and after each eye's scores were recalibrated on other patients."""
+    chosen = [
+        ("none", 0.0),
+        ("constant-shift", 1.0),
+        ("scaling", 2.0),
+        ("shared-noise", 1.0),
+        ("label-tracking", 0.5),
+        ("own-latent-tracking", 0.5),
+        ("averaging", 1.0),
+    ]
+    size = {"n": 150, "replications": 2} if smoke else {"n": 4000, "replications": 10}
+    return [
+        _distortion(
+            distortion=d,
+            strength=k,
+            recalibrate=r,
+            estimators=["maximum-likelihood", "exact-em"],
+            **size,
+        )
+        for d, k in chosen[: 2 if smoke else None]
+        for r in (False, True)
+    ]
+
+
+def linear_settings(smoke: bool) -> list[dict]:
+    """Features per eye from few to a quarter of n, weights shared between the eyes or separate.
+
+    With many more, a cross-fitted probit model meets separated classes and its scores have no mean to report.
+    """
+    base = {
+        "n": 1000,
+        "n_test": 2000,
+        "folds": 5,
+        "replications": 20,
+        "sweeps": 0,
+        "estimators": ["maximum-likelihood", "fmcem"],
+    }
+    if smoke:
+        base |= {"n": 200, "n_test": 200, "replications": 2}
+    grid = (4, 40) if smoke else (5, 50, 100, 175, 250)
+    return [base | {"features": p, "shared": shared} for shared in (True, False) for p in grid]
+
+
+def network_settings(smoke: bool) -> list[dict]:
+    """A small network from its first steps to past interpolation."""
+    base = {
+        "n": 500,
+        "n_test": 2000,
+        "features": 20,
+        "width": 128,
+        "folds": 5,
+        "replications": 5,
+        "sweeps": 0,
+        "checkpoints": [20, 50, 100, 200, 400, 800, 1500],
+        "estimators": ["maximum-likelihood", "fmcem"],
+    }
+    if smoke:
+        base |= {"n": 100, "n_test": 100, "replications": 1, "checkpoints": [20, 100], "folds": 2}
+    return [base]
+
+
+STUDIES: dict[str, tuple[Callable, Callable]] = {
+    "score-distortions": (gallery_settings, replicate_distortion),
+    "posterior-samplers": (sampler_settings, replicate_distortion),
+    "fmcem-singularity": (singularity_settings, replicate_distortion),
+    "recalibration": (recalibration_settings, replicate_distortion),
+    "overfitting-linear": (linear_settings, replicate_linear),
+    "overfitting-network": (network_settings, replicate_network),
+}
+"""Study -> (its settings for smoke or paper scale, one replication)."""
+
+
+def summarise(columns: dict[str, list]) -> dict:
+    """Mean and standard error over replications of every column."""
+    summary = {}
+    for name, values in columns.items():
+        array = np.asarray(values, dtype=float)
+        error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.nan
+        summary[name] = {"mean": float(array.mean()), "se": float(error)}
+    return summary
+
+
+def run_setting(study: str, configuration: dict, seed: int = SEED, scale: str = "paper") -> dict:
+    """Run all replications of one setting and return its record (not yet written)."""
+    began, replicate = time.perf_counter(), STUDIES[study][1]
+    streams = np.random.SeedSequence(seed).spawn(configuration["replications"])
+    rows = [replicate(configuration, np.random.default_rng(stream)) for stream in streams]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    seconds = time.perf_counter() - began
+    metrics = summarise(columns)
+    return new_record(
+        study,
+        configuration,
+        [seed],
+        metrics,
+        scale=scale,
+        columns=columns,
+        seconds=seconds,
+        device="cpu",
+    )
+
+
+def refit(record: dict) -> dict:
+    """Run the setting of a record again with its own seed, for ``cevit verify``."""
+    return run_setting(
+        record["study"], record["configuration"], record["seeds"][0], record["scale"]
+    )
+
+
+def run_study(study: str, scale: str = "paper", report: Callable = print) -> list[dict]:
+    """Run every setting whose record does not exist yet, write the records, and return all of them."""
+    records = []
+    for configuration in STUDIES[study][0](scale == "smoke"):
+        record = find_record(study, configuration, [SEED], scale)
+        if record is None:
+            record = run_setting(study, configuration, scale=scale)
+            write_record(record)
+            report(f"{study} {record['id']} {record['times']['total_seconds']:.1f} s")
+        records.append(record)
+    return records
+
+
+def collect(study: str, scale: str = "stored") -> list[dict]:
+    """Return a study's records: the stored ones, or those of a run made now at ``smoke`` or ``paper`` scale."""
+    if scale == "stored":
+        return load_records(study, expected=len(STUDIES[study][0](False)))
+    return run_study(study, scale, report=lambda _: None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("studies", nargs="*", default=list(STUDIES), help="default: all")
+    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
+    arguments = parser.parse_args()
+    for study in arguments.studies:
+        run_study(study, arguments.scale)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+r"""Remark 4 and the prediction scheme: the law of total covariance, and which rule maximises which accuracy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cevit_lib.copula import CopulaParameters, class_probabilities
+from studies.theory._arrays import bivariate_cdf, ndtr
+
+
+def label_covariance(q3, q4, correlation):
+    """Cov(y3, y4 | X) = Phi_2(q3, q4; rho34) - Phi(q3) Phi(q4), the display of Remark 4 (right as printed)."""
+    return bivariate_cdf(q3, q4, correlation) - ndtr(q3) * ndtr(q4)
+
+
+def total_label_covariance(mean, variance, covariance, correlation) -> dict:
+    """Law of total covariance of the two labels for Gaussian scores, in closed form.
+
+    Parameters
+    ----------
+    mean : (2,)
+        Means of q3 and q4.
+    variance, covariance : float
+        Of the scores; both have the same variance.
+    correlation : float
+        Latent rho34 given the images.
+
+    Returns
+    -------
+    dict with ``within`` = E Cov(y3, y4 | X), ``between`` = Cov(E(y3 | X), E(y4 | X)) and ``total`` = Cov(y3, y4).
+    """
+    spread = 1.0 + variance
+    m3, m4 = np.asarray(mean, dtype=float) / np.sqrt(spread)
+    product = ndtr(m3) * ndtr(m4)
+    total = bivariate_cdf(m3, m4, (covariance + correlation) / spread) - product
+    between = bivariate_cdf(m3, m4, covariance / spread) - product
+    return {"within": total - between, "between": between, "total": total}
+
+
+def implied_latent_correlation(estimated_covariance, true_covariance, correlation):
+    """rho34 that keeps the labels' joint distribution when Cov(q3, q4) changes but the margins do not.
+
+    For Gaussian scores the labels see only Cov(q3, q4) + rho34 (:func:`total_label_covariance`), so a covariance that
+    is too large by d leaves a latent correlation that is too *small* by d, exactly as for regression.
+    """
+    return correlation - (np.asarray(estimated_covariance, dtype=float) - true_covariance)
+
+
+def cell_probabilities(p3, p4, correlation: float, formula: str = "right") -> np.ndarray:
+    """P(y3, y4) of the four cells from the marginal probabilities: (n, 2, 2), indexed [:, y3, y4] (Section 3.3).
+
+    ``formula="printed"`` gives the cells as printed, which are not probabilities (see ``cevit_lib.copula``).
+    """
+    logits = np.stack([np.log(p) - np.log1p(-p) for p in (np.asarray(p3), np.asarray(p4))], 1)
+    parameters = CopulaParameters([[1.0, correlation], [correlation, 1.0]], [])
+    return class_probabilities(torch.as_tensor(logits), parameters, formula=formula).numpy()
+
+
+@dataclass(frozen=True)
+class RuleComparison:
+    """Expected accuracies of a joint rule and the marginal rule, over the given patients.
+
+    Attributes
+    ----------
+    changed : float
+        Share of patients whose predicted pair differs from the marginal rule's.
+    joint : float
+        P(both eyes right).
+    per_eye : float
+        Mean over the two eyes of P(right).
+    never : tuple of (int, int)
+        Cells ``(y3, y4)`` that the rule never predicts.
+    """
+
+    changed: float
+    joint: float
+    per_eye: float
+    never: tuple
+
+
+def evaluate_rule(cells, predicted, reference) -> RuleComparison:
+    """Evaluate predicted cells under the true cell probabilities.
+
+    Parameters
+    ----------
+    cells : array (n, 2, 2)
+        True probabilities.
+    predicted, reference : int arrays (n,)
+        Cell numbers 2 y3 + y4 of the rule and of the marginal rule.
+
+    Returns
+    -------
+    RuleComparison
+        Averages over the n patients.
+    """
+    flat = cells.reshape(len(cells), 4)
+    y3, y4 = predicted // 2, predicted % 2
+    p3, p4 = cells[:, 1].sum(-1), cells[:, :, 1].sum(-1)
+    right = (np.where(y3 == 1, p3, 1 - p3) + np.where(y4 == 1, p4, 1 - p4)) / 2
+    never = tuple(divmod(c, 2) for c in range(4) if not (predicted == c).any())
+    joint = np.take_along_axis(flat, predicted[:, None], 1).mean()
+    return RuleComparison(
+        float((predicted != reference).mean()), float(joint), float(right.mean()), never
+    )
+
+
+def compare_rules(p3, p4, correlation) -> dict[str, RuleComparison]:
+    """Marginal rule (p > 1/2), joint Bayes rule and the printed joint rule, on the same patients.
+
+    The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye accuracy, the metric of
+    the paper's ACC_L and ACC_R. No rule can beat either at its own metric, whatever the correlation.
+    """
+    cells = cell_probabilities(p3, p4, correlation)
+    marginal = 2 * (p3 > 0.5).astype(int) + (p4 > 0.5)
+    rules = {
+        "marginal": marginal,
+        "joint": cells.reshape(-1, 4).argmax(1),
+        "printed": cell_probabilities(p3, p4, correlation, "printed").reshape(-1, 4).argmax(1),
+    }
+    return {name: evaluate_rule(cells, predicted, marginal) for name, predicted in rules.items()}

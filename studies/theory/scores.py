@@ -1,0 +1,326 @@
+"""The stronger covariance phenomenon of Section 4: its measure, a truth to draw from, and ways to distort it.
+
+A truth is a sample of Gaussian scores q (n, 4), latent errors u (n, 4) and responses y = (q1 + u1, q2 + u2,
+1{q3 + u3 > 0}, 1{q4 + u4 > 0}). A distortion replaces q by plug-in scores, as a network would; the responses stay.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cevit_lib.errors import ShapeError
+from studies.theory._arrays import TOY_CORRELATION, outputs_from_scores, scores_from_outputs
+
+EXCHANGEABLE_CORRELATION = np.array(
+    [[1.0, 0.7, 0.3, 0.3], [0.7, 1.0, 0.3, 0.3], [0.3, 0.3, 1.0, 0.569], [0.3, 0.3, 0.569, 1.0]]
+)
+"""Both eyes alike and one mixed correlation of .3: the counter-example to Proposition 2."""
+
+
+@dataclass(frozen=True)
+class StrongerCovariance:
+    """Covariances of two sets of scores: the definition in Section 4, for every pair of tasks.
+
+    Attributes
+    ----------
+    estimated, truth : array (p, p)
+        Cov(q-hat) and Cov(q).
+    """
+
+    estimated: np.ndarray
+    truth: np.ndarray
+
+    @property
+    def occurs(self) -> np.ndarray:
+        """``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|``, ``(p, p)`` booleans, false on the diagonal."""
+        return (np.abs(self.estimated) > np.abs(self.truth)) & ~np.eye(len(self.truth), dtype=bool)
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """``(p, p)`` array ``|Cov(q-hat)| / |Cov(q)|``; infinite where the truth has none."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.abs(self.estimated) / np.abs(self.truth)
+
+    def pair(self, first: int, second: int) -> tuple[bool, float]:
+        """Whether it occurs on responses ``first`` and ``second`` (numbered from 1, as in the paper), and the ratio."""
+        return bool(self.occurs[first - 1, second - 1]), float(self.ratio[first - 1, second - 1])
+
+
+def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovariance:
+    """Measure the stronger covariance phenomenon of a model's outputs against the true ones (Section 4, Eq. 15).
+
+    Parameters
+    ----------
+    outputs, truth : array or tensor (n, p)
+        Outputs mu (mean for a continuous response, logit for a binary one) of the model and of the truth, for the same
+        patients. Both are turned into Gaussian scores q first.
+
+    Returns
+    -------
+    StrongerCovariance
+        Both covariance matrices, (p, p).
+
+    Raises
+    ------
+    ShapeError
+        The two shapes differ, or an array is not (n, p) with n > 1.
+    """
+    arrays = [
+        np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a, dtype=float)
+        for a in (outputs, truth)
+    ]
+    if arrays[0].shape != arrays[1].shape or arrays[0].ndim != 2 or len(arrays[0]) < 2:
+        raise ShapeError(
+            f"outputs {arrays[0].shape} and truth {arrays[1].shape} must have the same shape (n, p), n > 1: "
+            "give both for the same patients and responses."
+        )
+    covariances = [np.cov(scores_from_outputs(a, n_continuous), rowvar=False) for a in arrays]
+    return StrongerCovariance(*covariances)
+
+
+@dataclass(frozen=True)
+class ScoreDraw:
+    """A sample from the model of Section 4. All arrays (n, 4); responses ordered (AL_L, AL_R, HM_L, HM_R)."""
+
+    scores: np.ndarray
+    errors: np.ndarray
+    y: np.ndarray
+
+    @property
+    def outputs(self) -> np.ndarray:
+        """Network outputs ``mu`` (n, 4) that belong to the true scores."""
+        return outputs_from_scores(self.scores)
+
+
+def draw_scores(
+    n: int, rng: np.random.Generator, correlation=TOY_CORRELATION, sd=1.0, score_correlation=0.5
+) -> ScoreDraw:
+    """Draw scores, errors and responses.
+
+    Parameters
+    ----------
+    sd : float
+        Standard deviation of each score; 0 gives uninformative images.
+    score_correlation : float
+        Between the two eyes, within a task; the two tasks' scores are independent.
+
+    Returns
+    -------
+    ScoreDraw
+        Of ``n`` patients.
+    """
+    eye = np.array([[1.0, score_correlation], [score_correlation, 1.0]])
+    pair = rng.standard_normal((n, 2, 2)) @ np.linalg.cholesky(eye).T
+    scores = sd * pair.reshape(n, 4)
+    errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(np.asarray(correlation)).T
+    sums = scores + errors
+    y = np.concatenate([sums[:, :2], (sums[:, 2:] > 0).astype(float)], axis=1)
+    return ScoreDraw(scores, errors, y)
+
+
+@dataclass(frozen=True)
+class Distortion:
+    """One way of being wrong about q.
+
+    Attributes
+    ----------
+    name, label : str
+        Key in records, words on a page.
+    strengths : tuple of float
+        Values drawn on the page, the first one nearly harmless.
+    apply : callable (scores, draw, columns, strength, noise) -> scores
+        ``noise`` (n,) is one standard normal value per patient, the same for both eyes.
+    """
+
+    name: str
+    label: str
+    strengths: tuple
+    apply: Callable
+
+
+def _labels(draw, columns):
+    """Signed labels (n, 2) for the binary pair; the errors themselves are tracked for the continuous one."""
+    return 2 * draw.y[:, columns] - 1 if columns == [2, 3] else draw.errors[:, columns]
+
+
+#: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger covariance draws.
+DISTORTIONS = {
+    d.name: d
+    for d in (
+        Distortion(
+            "shared-noise",
+            "shared noise",
+            (0.5, 1.0, 2.0, 10.0),
+            lambda q, d, c, k, e: q + k * e[:, None],
+        ),
+        Distortion(
+            "shared-noise-rescaled",
+            "shared noise, variance kept",
+            (0.5, 1.0, 2.0, 10.0),
+            lambda q, d, c, k, e: (q + k * e[:, None]) / np.sqrt(1 + k**2 / q.var(axis=0)),
+        ),
+        Distortion(
+            "constant-shift", "constant shift", (0.25, 0.5, 1.0, 2.0), lambda q, d, c, k, e: q + k
+        ),
+        Distortion("scaling", "scaling", (0.5, 1.5, 2.0, 4.0, 10.0), lambda q, d, c, k, e: k * q),
+        Distortion(
+            "label-tracking",
+            "label tracking",
+            (0.25, 0.5, 1.0, 2.0),
+            lambda q, d, c, k, e: q + k * _labels(d, c),
+        ),
+        Distortion(
+            "own-latent-tracking",
+            "own-latent tracking",
+            (0.25, 0.5, 1.0),
+            lambda q, d, c, k, e: q + k * d.errors[:, c],
+        ),
+        Distortion(
+            "shared-latent-tracking",
+            "shared-latent tracking",
+            (0.25, 0.5, 1.0),
+            lambda q, d, c, k, e: q + k * d.errors[:, c].mean(axis=1, keepdims=True),
+        ),
+        Distortion(
+            "averaging",
+            "averaging of the eyes",
+            (0.25, 0.5, 1.0),
+            lambda q, d, c, k, e: (1 - k) * q + k * q.mean(axis=1, keepdims=True),
+        ),
+    )
+}
+
+
+def distort(
+    draw: ScoreDraw,
+    name: str,
+    strength: float,
+    rng: np.random.Generator,
+    tasks: str = "classification",
+):
+    """Return plug-in scores (n, 4): one pair of columns distorted, the other as drawn.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``DISTORTIONS``, or ``"none"``.
+    tasks : {"classification", "regression"}
+        Distort (q3, q4) or (q1, q2).
+
+    Raises
+    ------
+    KeyError
+        Unknown distortion; the message lists those known.
+    """
+    scores = draw.scores.copy()
+    noise = rng.standard_normal(len(scores))
+    if name == "none":
+        return scores
+    if name not in DISTORTIONS:
+        raise KeyError(f"no distortion {name!r}: choose one of {', '.join(DISTORTIONS)} or none")
+    columns = [2, 3] if tasks == "classification" else [0, 1]
+    scores[:, columns] = DISTORTIONS[name].apply(scores[:, columns], draw, columns, strength, noise)
+    return scores
+
+
+def recalibrate(scores, calibration_scores, calibration_y, n_continuous: int = 2) -> np.ndarray:
+    """Recalibrate each binary score on other patients: q -> a + b q, the probit regression of the label on the score.
+
+    Parameters
+    ----------
+    scores : array (n, p)
+        Scores to change; the continuous ones are left alone.
+    calibration_scores, calibration_y : array (m, p)
+        Scores and responses of patients that are not among the first.
+
+    Returns
+    -------
+    array (n, p)
+        Scores; the binary ones are replaced by ``a + b q``.
+    """
+    from studies.theory.overfitting import fit_probit
+
+    scores = np.array(scores, dtype=float)
+    for k in range(n_continuous, scores.shape[1]):
+        design = np.stack([np.ones(len(calibration_y)), calibration_scores[:, k]], 1)
+        intercept, slope = fit_probit(design, calibration_y[:, k])
+        scores[:, k] = intercept + slope * scores[:, k]
+    return scores
+
+
+def correlation_from(r12, r13, r14, r23, r24, r34) -> np.ndarray:
+    """The (4, 4) correlation matrix of Eq. (9) from its six elements."""
+    gamma = np.eye(4)
+    gamma[np.triu_indices(4, 1)] = r12, r13, r14, r23, r24, r34
+    return gamma + np.triu(gamma, 1).T
+
+
+def residual_correlation_limit(
+    name: str, strength: float, rho: float, variance=1.0, covariance=0.5
+) -> float:
+    """Probability limit of the residual correlation rho12-hat under a distortion of the regression scores.
+
+    The residual is e-hat = y - q-hat = e + (q - q-hat), so its covariance matrix follows from those of e and q.
+
+    Parameters
+    ----------
+    rho : float
+        True correlation of the errors (variance 1).
+    variance, covariance : float
+        Of the true scores (q1, q2).
+
+    Raises
+    ------
+    KeyError
+        No closed form for a distortion of that name.
+    """
+    k = strength
+    same, apart = (1 + rho) / 2, (1 - rho) / 2
+    if name in ("none", "constant-shift", "own-latent-tracking", "label-tracking"):
+        return rho  # the residual is shifted or shrunk, which no correlation sees
+    if name == "shared-noise":
+        return (rho + k**2) / (1 + k**2)
+    if name == "scaling":
+        return (rho + (1 - k) ** 2 * covariance) / (1 + (1 - k) ** 2 * variance)
+    if name == "shared-latent-tracking":
+        return ((1 - k) ** 2 * same - apart) / ((1 - k) ** 2 * same + apart)
+    if name == "averaging":
+        gap = k**2 * (variance - covariance) / 2
+        return (rho - gap) / (1 + gap)
+    if name == "shared-noise-rescaled":
+        shrink = 1 / np.sqrt(1 + k**2 / variance)
+        extra = (shrink * k) ** 2
+        return (rho + (1 - shrink) ** 2 * covariance + extra) / (
+            1 + (1 - shrink) ** 2 * variance + extra
+        )
+    raise KeyError(f"no closed form for distortion {name!r}")
+
+
+def score_covariance_limit(
+    name: str, strength: float, rho: float, variance=1.0, covariance=0.5
+) -> float:
+    """Cov(q1-hat, q2-hat) under a distortion of the regression scores, in closed form (truth: ``covariance``).
+
+    Raises
+    ------
+    KeyError
+        No closed form for a distortion of that name.
+    """
+    k = strength
+    if name in ("none", "constant-shift"):
+        return covariance
+    if name == "shared-noise":
+        return covariance + k**2
+    if name == "scaling":
+        return k**2 * covariance
+    if name in ("own-latent-tracking", "label-tracking"):
+        return covariance + k**2 * rho
+    if name == "shared-latent-tracking":
+        return covariance + k**2 * (1 + rho) / 2
+    if name == "averaging":
+        return covariance + k * (2 - k) * (variance - covariance) / 2
+    if name == "shared-noise-rescaled":
+        return (covariance + k**2) / (1 + k**2 / variance)
+    raise KeyError(f"no closed form for distortion {name!r}")

@@ -1,0 +1,187 @@
+"""Verdicts on the paper's claims: each is a function of named records and of the paper's printed numbers.
+
+A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of those studies has no
+record the verdict is "not run yet", where the claim rests on the private images it is "cannot be tested without the
+private data", and otherwise the claim's rule looks at the numbers. Claims are in ``claims.py``, rules in ``rules.py``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cevit_lib.records import load_records, paper_numbers
+from cevit_lib.records.store import record_path
+
+#: Word of a verdict whose rule holds.
+REPRODUCED = "reproduced"
+#: Word of a verdict whose rule holds for a part of what is claimed.
+IN_PART = "reproduced in part"
+#: Word of a verdict whose rule fails.
+NOT_REPRODUCED = "not reproduced"
+#: Word of a verdict whose records are not there.
+NOT_RUN = "not run yet"
+#: Word of a verdict on the images of Section 6.
+PRIVATE = "cannot be tested without the private data"
+#: Word of a verdict on a statement with a counter-example.
+FALSE = "false as stated"
+#: The words of a verdict, best first.
+WORDS = (REPRODUCED, IN_PART, NOT_REPRODUCED, NOT_RUN, PRIVATE, FALSE)
+
+
+class MissingRecordError(LookupError):
+    """A rule asks for a record that is not there, although its study has others."""
+
+
+@dataclass
+class Evidence:
+    """Records and printed numbers, read once and on demand.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the records are; default ``results/``.
+    """
+
+    folder: Path | None = None
+    _cache: dict = field(default_factory=dict)
+
+    def has(self, study: str) -> bool:
+        """Whether the study has any record."""
+        return any(record_path(study, "any", "paper", self.folder).parent.glob("*.json"))
+
+    def records(self, study: str, **configuration) -> list[dict]:
+        """Records of a study that hold the given configuration values; they must be fit for publication."""
+        if study not in self._cache:
+            self._cache[study] = load_records(study, folder=self.folder)
+        return [
+            r
+            for r in self._cache[study]
+            if all(r["configuration"].get(k) == v for k, v in configuration.items())
+        ]
+
+    def one(self, study: str, **configuration) -> dict:
+        """The only such record.
+
+        Raises
+        ------
+        MissingRecordError
+            There is none; the verdict is then "not run yet".
+        LookupError
+            There are several; the message says which configuration was asked for.
+        """
+        found = self.records(study, **configuration)
+        if len(found) != 1:
+            kind = LookupError if found else MissingRecordError
+            raise kind(f"{len(found) or 'no'} record of {study} with {configuration}")
+        return found[0]
+
+    def mean(self, study: str, name: str, **configuration) -> tuple[float, float]:
+        """Mean and standard error of a column of one Monte Carlo record."""
+        entry = self.one(study, **configuration)["metrics"][name]
+        return entry["mean"], entry["se"] or 0.0
+
+    def printed(self, name: str) -> dict:
+        """The paper's numbers, ``results/paper/<name>.json``."""
+        return paper_numbers(name)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word of ``WORDS`` and the numbers that led to it.
+
+    Attributes
+    ----------
+    word : str
+        One of ``WORDS``.
+    because : str
+        The numbers, in words.
+
+    Raises
+    ------
+    ValueError
+        Another word.
+    """
+
+    word: str
+    because: str
+
+    def __post_init__(self):
+        if self.word not in WORDS:
+            raise ValueError(f"verdict {self.word!r} is none of: {'; '.join(WORDS)}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper.
+
+    Attributes
+    ----------
+    key, place, text : str
+        A stable key, where the paper says it, what it says.
+    rule : str
+        The rule in words.
+    studies : tuple of str
+        Studies whose records the rule reads; all must exist.
+    decide : callable (Evidence) -> Verdict, or None for a claim about the private images
+    evidence : str
+        Page (and anchor) that shows it, as a MyST link target.
+    """
+
+    key: str
+    place: str
+    text: str
+    rule: str
+    studies: tuple[str, ...]
+    decide: Callable[[Evidence], Verdict] | None
+    evidence: str = ""
+
+
+def judge(claim: Claim, evidence: Evidence) -> Verdict:
+    """Return the verdict on a claim."""
+    if claim.decide is None:
+        return Verdict(PRIVATE, "the images of Section 6 are not public")
+    missing = [study for study in claim.studies if not evidence.has(study)]
+    if missing:
+        return Verdict(NOT_RUN, f"no record of {', '.join(missing)}")
+    try:
+        return claim.decide(evidence)
+    except MissingRecordError as error:
+        return Verdict(NOT_RUN, str(error))
+
+
+def judge_all(claims, folder: Path | None = None) -> list[tuple[Claim, Verdict]]:
+    """Judge every claim on the same evidence."""
+    evidence = Evidence(folder)
+    return [(claim, judge(claim, evidence)) for claim in claims]
+
+
+def count_words(judged) -> dict[str, int]:
+    """How many claims got each word, in the order of ``WORDS``."""
+    return {word: sum(verdict.word == word for _, verdict in judged) for word in WORDS}
+
+
+class VerdictTable(list):
+    """Judged claims that Jupyter shows as an HTML table: number, claim, place, verdict, reason, evidence."""
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = []
+        for number, (claim, verdict) in enumerate(self, 1):
+            words = "on public eyes" if verdict.word == PRIVATE else "evidence"
+            shown = claim.evidence and verdict.word != NOT_RUN
+            link = f'<a href="{escape(claim.evidence)}">{words}</a>' if shown else ""
+            cells = [
+                str(number),
+                escape(claim.text),
+                escape(claim.place),
+                f"<strong>{verdict.word}</strong>",
+                escape(verdict.because),
+                link,
+            ]
+            rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
+        heads = "".join(
+            f'<th scope="col">{h}</th>'
+            for h in ("No.", "Claim", "Place", "Verdict", "Because", "Where")
+        )
+        return f'<table class="table cevit-verdicts"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

@@ -1,0 +1,97 @@
+"""The verdicts where readers look first: a table of claims in the README, a shorter one on the book's first page.
+
+python -m studies.verdicts.readme    writes both from the records
+"""
+
+import re
+from pathlib import Path
+
+from cevit_lib.paths import project_root
+from studies.verdicts.claims import CLAIMS
+from studies.verdicts.judge import count_words, judge_all
+
+ASKED_FOR = (
+    "theorem-2-1",
+    "song",
+    "corollary-a-1",
+    "prediction",
+    "lora",
+    "remark-3",
+    "toy-iterations",
+    "toy-mixed",
+    "toy-r34",
+    "toy-mcmc",
+    "toy-speed",
+    "phenomenon",
+    "proposition-1",
+    "proposition-2",
+    "proposition-3",
+    "minima",
+    "simulation-mae",
+    "simulation-acc",
+    "simulation-auc",
+    "real-copula",
+    "real-adapters",
+)
+#: The example of each verdict on the book's first page; where none has the word, the first claim that has it.
+ON_FIRST_PAGE = ("simulation-mae", "lora", "slightly", "real-copula", "theorem-2-1")
+FIRST_HEAD = "| Verdict | Claims | For example |\n|---|---|---|\n"
+HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n|---|---|---|---|---|---|\n"
+BETWEEN = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
+
+
+def claims_table(folder: Path | None = None) -> str:
+    """Return the sentence with the counts and the table, as Markdown; a row has the number of the verdicts page."""
+    judged = judge_all(CLAIMS, folder)
+    counts = ", ".join(f"{number} *{word}*" for word, number in count_words(judged).items())
+    rows = [
+        _row(number, claim, verdict)
+        for number, (claim, verdict) in enumerate(judged, 1)
+        if claim.key in ASKED_FOR
+    ]
+    return f"Of {len(judged)} claims: {counts}.\n\n{HEAD}{''.join(rows)}"
+
+
+def first_page(folder: Path | None = None) -> str:
+    """Return each verdict with its number of claims and an example, as a Markdown table for the preface."""
+    judged = judge_all(CLAIMS, folder)
+    rows = ""
+    for word, number in count_words(judged).items():
+        having = [(claim, verdict) for claim, verdict in judged if verdict.word == word]
+        having.sort(key=lambda pair: pair[0].key not in ON_FIRST_PAGE)
+        if having:
+            claim, verdict = having[0]
+            rows += f"| **{word}** | {number} | *{claim.text}* {verdict.because.split(';')[0]} |\n"
+    return FIRST_HEAD + rows
+
+
+def _row(number: int, claim, verdict) -> str:
+    records = (
+        ", ".join(f"`results/{study}`" for study in claim.studies)
+        if verdict.word != "not run yet"
+        else ""
+    )
+    cells = (
+        str(number),
+        claim.text,
+        claim.place,
+        verdict.word,
+        verdict.because.split(";")[0],
+        records,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def main() -> None:
+    """Write both tables between their marks."""
+    for name, table in (("README.md", claims_table), ("book/preface.md", first_page)):
+        path = project_root() / name
+        made = table()
+        path.write_text(
+            BETWEEN.sub(lambda _, made=made: made, path.read_text(encoding="utf-8")),
+            encoding="utf-8",
+        )
+
+
+if __name__ == "__main__":
+    main()

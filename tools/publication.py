@@ -1,0 +1,434 @@
+"""What is published beside the pages: one PDF, notebooks for Colab, archives of a release, the pages of the reference.
+
+Commands::
+
+    python -m tools.publication pdf                       _build/cevit.pdf; needs a built book and Chromium
+    python -m tools.publication colab owner/name          build/colab/vVERSION/*.ipynb, each with a set-up cell
+    python -m tools.publication assets                    build/release/*.zip: executed notebooks, records
+    python -m tools.publication api                       book/api/*.md, one page a package
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import importlib
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import yaml
+
+from cevit_lib import __version__
+from cevit_lib.errors import NotebookError
+from cevit_lib.paths import project_root, results_folder
+from tools.where import PAGE_OF, public_names
+
+#: Package -> what it is for.
+PACKAGES = {
+    "normal": "Normal probabilities in one, two and more dimensions",
+    "copula": "The mixed likelihood, the losses, predictions",
+    "estimation": "Estimators of the copula's parameters",
+    "theory": "The paper's propositions as functions",
+    "datasets": "Pairs of eyes: tables, photographs, synthetic ones",
+    "encoder": "The bi-channel encoder and its predecessors",
+    "training": "Warm-up, copula training, saved models",
+    "metrics": "Errors, agreement, calibration by patients",
+    "comparison": "Paired comparisons over seeds and folds",
+    "fit": "A fit of one's own table and photographs",
+    "verdicts": "Claims, rules and verdicts",
+    "records": "Records of runs and where they come from",
+    "runner": "Running notebooks strictly",
+    "figures": "The style of the figures",
+    "errors": "Errors and warnings",
+}
+#: Package -> base classes whose methods its classes share; they are no public names.
+BASES = {"estimation": ("base.CopulaEstimator",)}
+_SETUP = """# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
+    address = "https://github.com/{repository}"
+    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address, "/content/cevit"]
+    subprocess.run(clone, check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "/content/cevit[vit,book]"], check=True)
+if os.path.isdir("/content/cevit"):
+    os.environ["CEVIT_ROOT"] = "/content/cevit"
+"""
+
+
+def _page_of(package: str) -> str:
+    """The page of the book that introduces a package, as seen from ``book/api``."""
+    page = PAGE_OF[package]
+    return (
+        f"../executed/{page}"
+        if (project_root() / "notebooks" / f"{page}.md").is_file()
+        else f"../{page}"
+    )
+
+
+def _about(package: str, name: str, value: object) -> str:
+    """What the reference says of a constant: the comment ``#:`` above it, and its value where that is short."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    said = ""
+    for module in [each for each in sys.modules if f"{each}.".startswith(f"cevit_lib.{package}.")]:
+        documented = ModuleAnalyzer.for_module(module)
+        documented.analyze()
+        said = said or " ".join(documented.attr_docs.get(("", name), [])).strip()
+    shown = " ".join(repr(getattr(value, "tolist", lambda: value)()).split())
+    said = (
+        f"{said[0].upper()}{said[1:].rstrip('.')}."
+        if said
+        else f"A constant ({type(value).__name__})."
+    )
+    return f"{said} Value: ``{shown}``." if len(shown) < 90 else said
+
+
+def api_page(package: str) -> str:
+    """Return the source of the reference page of one package."""
+    module = importlib.import_module(f"cevit_lib.{package}")
+    things = {name: getattr(module, name) for name in public_names(package)}
+    constants = [
+        name
+        for name, thing in things.items()
+        if not (inspect.isclass(thing) or inspect.isroutine(thing))
+    ]
+    lines = [
+        f"# `cevit_lib.{package}`",
+        "",
+        f"{PACKAGES[package]}. The page that introduces it: {{doc}}`{_page_of(package)}`.",
+        "",
+        "```{eval-rst}",
+        f".. automodule:: cevit_lib.{package}",
+        "   :members:",
+        "   :undoc-members:",
+    ]
+    if hasattr(module, "__all__"):
+        lines.append("   :imported-members:")
+    if constants:
+        lines.append(f"   :exclude-members: {', '.join(constants)}")
+    for name in constants:  # autodoc passes over an imported constant: it carries no docstring
+        lines += [
+            "",
+            f".. py:data:: {name}",
+            f"   :module: cevit_lib.{package}",
+            "",
+            f"   {_about(package, name, things[name])}",
+        ]
+    for name in BASES.get(package, ()):
+        lines += ["", f".. autoclass:: cevit_lib.{package}.{name}", "   :members:"]
+    return "\n".join([*lines, "```", ""])
+
+
+def api_pages() -> dict[str, str]:
+    """Return file name -> text of the reference: the overview and a page for each package."""
+    rows = [
+        f"| {{doc}}`{name}` | {purpose} | {{doc}}`{_page_of(name)}` |"
+        for name, purpose in PACKAGES.items()
+    ]
+    head = [
+        "# Reference",
+        "",
+        "Every public object of the library, generated from its docstring. Each package has a "
+        "page; the page of the book that explains it stands beside, and {doc}`../names` has all names.",
+        "",
+        "| Package | What it is for | Explained in |",
+        "|---|---|---|",
+    ]
+    return {"index.md": "\n".join([*head, *rows, ""])} | {
+        f"{name}.md": api_page(name) for name in PACKAGES
+    }
+
+
+def colab_notebook(source: Path, repository: str):
+    """Return a notebook whose first cell installs this release on Colab and does nothing elsewhere."""
+    import nbformat
+
+    notebook = nbformat.read(source, as_version=4)
+    cell = nbformat.v4.new_code_cell(
+        _SETUP.format(repository=repository, version=__version__), id="set-up"
+    )
+    notebook.cells.insert(0, cell)
+    return notebook
+
+
+def write_colab(repository: str, folder: Path) -> list[Path]:
+    """Write every clean notebook with its set-up cell and return the files."""
+    import nbformat
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for source in sorted((project_root() / "notebooks" / "ipynb").glob("*.ipynb")):
+        nbformat.write(colab_notebook(source, repository), folder / source.name)
+        made.append(folder / source.name)
+    return made
+
+
+def write_assets(folder: Path) -> list[Path]:
+    """Write the archives of a release: notebooks as executed for the book, and all records.
+
+    Raises
+    ------
+    NotebookError
+        The book was not built, so that there are no executed notebooks.
+    """
+    executed = sorted((project_root() / "book" / "executed").glob("*.ipynb"))
+    if not executed:
+        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
+    records = sorted(path for path in results_folder().rglob("*") if path.is_file())
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, files, top in (
+        ("notebooks", executed, executed[0].parent),
+        ("records", records, results_folder()),
+    ):
+        made.append(folder / f"cevit-{__version__}-{name}.zip")
+        with zipfile.ZipFile(made[-1], "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in files:
+                archive.write(path, f"{name}/{path.relative_to(top).as_posix()}")
+    return made
+
+
+def browser_path() -> str | None:
+    """Return the program of an installed Chromium (``CEVIT_CHROMIUM`` names another), or None."""
+    named = os.environ.get("CEVIT_CHROMIUM")
+    names = (
+        [named]
+        if named
+        else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    )
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
+def one_page() -> Path:
+    """Build the whole book as one HTML file and return it.
+
+    Raises
+    ------
+    NotebookError
+        It was not written; the message ends with what Sphinx said.
+    """
+    root = project_root()
+    program = "from jupyter_book.cli.main import main; main()"
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "build",
+        str(root),
+        "--builder",
+        "singlehtml",
+        "-q",
+        "--all",
+    ]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    folder = root / "_build" / "singlehtml"
+    written = folder / "book" / "preface.html"
+    if done.returncode or not written.is_file():
+        raise NotebookError(
+            "the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:]
+        )
+    page = (
+        folder / "cevit.html"
+    )  # Sphinx writes its addresses as seen from here, and the file one folder below
+    page.write_text(
+        with_front_page(links_within(written.read_text(encoding="utf-8"))), encoding="utf-8"
+    )
+    return page
+
+
+def links_within(text: str) -> str:
+    """Turn links between pages into links within the one page that holds them all.
+
+    An anchor that several pages have, such as ``exercises``, gets the number of its page, and so do its links.
+    """
+    pieces = re.split(r'(?=<span id="document-)', text)
+    names = ["book/preface"] + [
+        re.match(r'<span id="document-([^"]+)"', piece).group(1) for piece in pieces[1:]
+    ]
+    places = {name.rsplit("/", 1)[-1]: name for name in names}
+    anchors = [set(re.findall(r'\bid="([^"]+)"', piece)) for piece in pieces]
+    shared = {
+        each
+        for each, count in Counter(each for found in anchors for each in found).items()
+        if count > 1
+    }
+
+    def target(anchor: str, number: int) -> str:
+        return (
+            f"{anchor}--{number}"
+            if number and anchor in shared and anchor in anchors[number]
+            else anchor
+        )
+
+    def within(found: re.Match) -> str:
+        name, anchor = found.groups()
+        name = name if name in names else places.get(name.rsplit("/", 1)[-1])
+        if not name:
+            return found.group()
+        number = names.index(name)
+        return f'href="#{target(anchor[1:], number) if anchor else f"document-{name}" if number else "main-content"}"'
+
+    for number, piece in enumerate(pieces):
+        piece = re.sub(
+            r'\bid="([^"]+)"', lambda found, k=number: f'id="{target(found[1], k)}"', piece
+        )
+        piece = re.sub(
+            r'href="#(?!document-)([^"]+)"',
+            lambda found, k=number: f'href="#{target(found[1], k)}"',
+            piece,
+        )
+        piece = re.sub(r'href="(?:[\w./-]*#)?document-([\w./-]+)(#[^"]+)?"', within, piece)
+        pieces[number] = re.sub(
+            r'href="#?(?!\w+:)((?:[\w./-]*/)?[\w-]+)\.(?:html|md)(#[^"]+)?"', within, piece
+        )
+    return "".join(pieces)
+
+
+def front_page() -> str:
+    """Return the title page of the PDF: version, authors, licence, and the paper with its DOI."""
+    root = project_root()
+    citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
+    book = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    paper = citation["references"][0]
+    people = ", ".join(f"{each['given-names']} {each['family-names']}" for each in paper["authors"])
+    title, _, subtitle = citation["title"].partition(": ")
+    lines = [
+        f"<h1>{html.escape(title)}</h1>",
+        f"<p>{html.escape(subtitle[:1].upper() + subtitle[1:])}</p>",
+        f"<p>{html.escape(book['author'])}<br>Version {__version__}</p>",
+        f"<p>The paper: {html.escape(people)}. <em>{html.escape(paper['title'])}</em>, {paper['year']}.<br>"
+        f'<a href="https://doi.org/{paper["doi"]}">doi.org/{paper["doi"]}</a></p>',
+        f"<p>© {html.escape(book['copyright'])}.<br>Not for clinical use.</p>",
+    ]
+    return f'<div id="cevit-front">{"".join(lines)}</div>'
+
+
+def with_front_page(text: str) -> str:
+    """Put the title page before the contents, in place of the theme's bare title."""
+    return re.sub(
+        r'(<div id="jb-print-docs-body"[^>]*>)\s*<h1>.*?</h1>',
+        lambda found: found[1] + front_page(),
+        text,
+        count=1,
+        flags=re.DOTALL,
+    )
+
+
+def page_numbers(pdf: bytes) -> dict[str, int]:
+    """Return anchor -> page of a PDF as Chromium writes it: plain objects, pages in their order."""
+    pages = re.findall(rb"\n(\d+) 0 obj\s*<<\s*/Type /Page\n", pdf)
+    number = {name: place for place, name in enumerate(pages, start=1)}
+    found = re.findall(rb"/([^\s/\[\]<>()]+) \[(\d+) 0 R /XYZ", pdf)
+    plain = [
+        (re.sub(rb"#([0-9A-F]{2})", lambda code: bytes.fromhex(code[1].decode()), anchor), page)
+        for anchor, page in found
+    ]
+    return {anchor.decode(): number[page] for anchor, page in plain if page in number}
+
+
+def write_pdf(target: Path) -> Path:
+    """Print the book to one PDF with a title page, contents, numbered pages, bookmarks and tags.
+
+    Raises
+    ------
+    NotebookError
+        Chromium or playwright is missing, or the book was not built; the message says how to get it.
+    """
+    browser = browser_path()
+    if browser is None:
+        raise NotebookError(
+            "the PDF is printed by Chromium, and none was found: install it (Debian and Ubuntu: "
+            "apt-get install chromium) or name the program in CEVIT_CHROMIUM"
+        )
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise NotebookError(
+            "printing needs playwright: pip install 'cevit-lib[dev]'; it uses the installed "
+            "Chromium and downloads none"
+        ) from None
+    if not any((project_root() / "book" / "executed").glob("*.ipynb")):
+        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
+    page, target = one_page(), Path(target)
+    foot = (
+        '<div style="font-size:8px;width:100%;text-align:center">'
+        f'Version {__version__} · <span class="pageNumber"></span></div>'
+    )
+    options = dict(
+        format="A4",
+        scale=0.8,
+        display_header_footer=True,
+        header_template="<span></span>",
+        footer_template=foot,
+        margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
+        tagged=True,
+        outline=True,
+        print_background=True,
+    )
+    width = round(
+        (210 - 2 * 16) / 25.4 * 96 / options["scale"]
+    )  # of the sheet between its margins, in pixels
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(
+            executable_path=browser, args=["--no-sandbox", "--disable-gpu"]
+        )
+        tab = running.new_page(color_scheme="light", viewport={"width": width, "height": 1200})
+        tab.set_default_timeout(300_000)
+        tab.goto(page.as_uri())
+        tab.evaluate("() => window.MathJax?.startup?.promise")
+        tab.emulate_media(media="print")
+        tab.add_script_tag(path=Path(__file__).with_suffix(".js"))
+        tab.evaluate("fitForPaper()")
+        tab.evaluate("numberContents({})")
+        tab.evaluate("pages => numberContents(pages)", page_numbers(tab.pdf(**options)))
+        tab.pdf(path=target, **options)
+        running.close()
+    return target
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.publication", description=__doc__.splitlines()[0]
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("pdf", "assets", "api"):
+        commands.add_parser(name)
+    commands.add_parser("colab").add_argument(
+        "repository", help="owner/name of the public repository"
+    )
+    given = parser.parse_args(arguments)
+    root = project_root()
+    try:
+        if given.command == "pdf":
+            made = [write_pdf(root / "_build" / "cevit.pdf")]
+        elif given.command == "assets":
+            made = write_assets(root / "build" / "release")
+        elif given.command == "colab":
+            made = write_colab(given.repository, root / "build" / "colab" / f"v{__version__}")
+        else:
+            made = []
+            for name, text in api_pages().items():
+                made.append(root / "book" / "api" / name)
+                made[-1].parent.mkdir(exist_ok=True)
+                made[-1].write_text(text, encoding="utf-8")
+    except NotebookError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in made:
+        print(path.relative_to(root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What this book adds to Sphinx; loaded by ``_config.yml`` and by nothing else.
+
+- theorems and exercises can be written into one HTML file, from which the PDF is printed;
+- fields of classes stand in the reference once, with what the docstring says of them;
+- in the text, the first mention of a public name on a page leads to its entry in the reference;
+- a page made from a notebook gets a button that opens it on Colab, if the book is built for a public repository
+  (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no such button.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections import Counter
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+
+COLAB = "https://colab.research.google.com/github"
+BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
+
+
+def colab_address(page: str, repository: str, version: str) -> str | None:
+    """Return where Colab finds the notebook of a page, or None for a page that is no notebook.
+
+    Raises
+    ------
+    ValueError
+        ``repository`` is not ``owner/name``.
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise ValueError(
+            f"CEVIT_REPOSITORY is {repository!r}; expected owner/name, as in 'owner/name'"
+        )
+    path = PurePosixPath(page)
+    if path.parent.name != "executed":
+        return None
+    return f"{COLAB}/{repository}/blob/{BRANCH}/v{version}/{path.name}.ipynb"
+
+
+def _add_button(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    repository = os.environ.get("CEVIT_REPOSITORY")
+    address = colab_address(pagename, repository, app.config.release) if repository else None
+    if address:
+        context.setdefault("header_buttons", []).append(
+            {
+                "type": "link",
+                "url": address,
+                "text": "Colab",
+                "tooltip": "Open this notebook on Colab",
+                "icon": "fas fa-rocket",
+                "label": "colab-button",
+            }
+        )
+
+
+def _share_with_one_file(app) -> None:
+    """Give the builder of one HTML file the handlers that extensions registered for ``html`` alone."""
+    handlers = app.registry.translation_handlers
+    for node, pair in handlers.get("html", {}).items():
+        handlers.setdefault("singlehtml", {}).setdefault(node, pair)
+    if (
+        app.builder.name == "singlehtml"
+    ):  # keep which page an anchor is on: several have the same; see `links_within`
+        app.builder.fix_refuris = lambda tree: None
+
+
+def _skip_undescribed(app, what: str, name: str, thing, skip: bool, options) -> bool | None:
+    """Leave out members of a class that are but values: its docstring and signature tell what they are."""
+    own = not (
+        inspect.isclass(thing)
+        or inspect.isroutine(thing)
+        or isinstance(thing, property | cached_property)
+    )
+    return True if what == "class" and own else None
+
+
+def _fields_as_written(app, what: str, name: str, thing, options, lines: list[str]) -> None:
+    """Keep names that share one description together, and the underscore at the end of a name."""
+    for number, line in enumerate(lines):
+        found = re.match(r":(ivar|vartype) ([^:]+):(.*)", line)
+        if found:
+            names = re.sub(r"_(?=,|$)", r"\\_", found[2].replace(", ", ","))
+            lines[number] = f":{found[1]} {names}:{found[3]}"
+
+
+def _space_names(app, doctree) -> None:
+    """Put back the space between names that `_fields_as_written` kept together."""
+    for node in doctree.findall(addnodes.literal_strong):
+        if "," in node.astext():
+            node.children = [nodes.Text(node.astext().replace(",", ", "))]
+
+
+def _public(domain) -> dict[str, tuple[str, str]]:
+    """Text of a mention -> page and anchor in the reference; names that are common words too are left out."""
+    places = {
+        name: (entry.docname, entry.node_id)
+        for name, entry in domain.objects.items()
+        if entry.objtype in ("class", "function", "exception", "data") and not entry.aliased
+    }
+    places |= {name: (module.docname, module.node_id) for name, module in domain.modules.items()}
+    short = Counter(name.rsplit(".", 1)[-1] for name in places)
+    return places | {
+        word: place
+        for name, place in places.items()
+        if short[word := name.rsplit(".", 1)[-1]] == 1 and re.search("[A-Z_]", word)
+    }
+
+
+def _link_names(app, doctree, docname: str) -> None:
+    """Lead from the first mention of a public name on a page to its entry in the reference."""
+    if app.builder.format != "html" or docname.startswith("book/api/"):
+        return
+    places, seen, visited = _public(app.env.get_domain("py")), set(), set()
+    files = [
+        (each["docname"], each) for each in doctree.findall(addnodes.start_of_file)
+    ]  # of the one page, else none
+    for page, node in (
+        (page, node)
+        for page, part in [*files[::-1], (docname, doctree)]  # inner ones first
+        for node in list(part.findall(nodes.literal))
+    ):
+        name, up = node.astext().removesuffix("()"), node.parent
+        while up is not None and not isinstance(up, nodes.reference | nodes.title | addnodes.desc):
+            up = up.parent
+        known = id(node) in visited or page.startswith("book/api/") or (page, name) in seen
+        visited.add(id(node))
+        if up is not None or name not in places or known:
+            continue
+        seen.add((page, name))
+        target, anchor = places[name]
+        address = f"{app.builder.get_relative_uri(docname, target)}#{anchor}"
+        link = nodes.reference("", "", internal=True, refuri=address)
+        node.replace_self(link)
+        link += node
+
+
+def setup(app) -> dict[str, Any]:
+    """Connect the above; Sphinx calls it."""
+    app.connect("builder-inited", _share_with_one_file, priority=1)
+    app.connect("autodoc-skip-member", _skip_undescribed)
+    app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon
+    app.connect("doctree-read", _space_names)
+    app.connect("doctree-resolved", _link_names)
+    app.connect("html-page-context", _add_button)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
