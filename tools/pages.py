@@ -391,9 +391,8 @@ def test(arguments: list[str]) -> int:
     report.parent.mkdir(exist_ok=True)
     report.write_text(json.dumps(stages, indent=1))
     environment = os.environ | {"CEVIT_STAGES": str(report)}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], cwd=project_root(), env=environment
-    ).returncode
+    command = [sys.executable, "-m", "pytest", "-m", "not weekly", "-n", "2", "--dist", "loadfile"]
+    return subprocess.run([*command, *arguments], cwd=project_root(), env=environment).returncode
 
 
 def main(arguments: list[str] | None = None) -> int:
