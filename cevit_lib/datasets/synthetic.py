@@ -10,19 +10,24 @@ from numpy.polynomial.hermite_e import hermegauss
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.errors import ParameterError
 
-TEXT_CORRELATION = (
-    (1.0, 0.720, 0.294, 0.213),
-    (0.720, 1.0, 0.205, 0.336),
-    (0.294, 0.205, 1.0, 0.569),
-    (0.213, 0.336, 0.569, 1.0),
+#: The printed correlation of the errors (Section 5): continuous left and right, then binary left and right.
+TEXT_CORRELATION = np.array(
+    [
+        [1.0, 0.720, 0.294, 0.213],
+        [0.720, 1.0, 0.205, 0.336],
+        [0.294, 0.205, 1.0, 0.569],
+        [0.213, 0.336, 0.569, 1.0],
+    ]
 )
-CODE_CORRELATION = (
-    (1.0, 0.5, 0.5, 0.125),
-    (0.5, 1.0, 0.125, 0.5),
-    (0.5, 0.125, 1.0, 0.5),
-    (0.125, 0.5, 0.5, 1.0),
+#: That of the earlier public code, before its logistic errors are added.
+CODE_CORRELATION = np.array(
+    [
+        [1.0, 0.5, 0.5, 0.125],
+        [0.5, 1.0, 0.125, 0.5],
+        [0.5, 0.125, 1.0, 0.5],
+        [0.125, 0.5, 0.5, 1.0],
+    ]
 )
-
 
 @dataclass(frozen=True)
 class SyntheticTruth:

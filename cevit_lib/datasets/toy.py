@@ -8,7 +8,7 @@ from scipy.special import expit, log_ndtr
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 
 #: The printed ``Gamma_true`` in this book's order of responses: continuous left and right, then binary left and right.
-TOY_CORRELATION = np.array(TEXT_CORRELATION)
+TOY_CORRELATION = TEXT_CORRELATION
 #: Correlation of neighbouring covariates: ``sigma_ij = 0.75^|i - j|``.
 AR_COEFFICIENT = 0.75
 
