@@ -7,14 +7,9 @@ import pytest
 import timm
 import torch
 
-from cevit_lib.encoder import (
-    BiChannelViT,
-    ResidualAdapter,
-    SplitQKV,
-    base_hash,
-    lora_layers,
-    part_of,
-)
+from cevit_lib.encoder import BiChannelViT, ResidualAdapter, base_hash, merge_lora
+from cevit_lib.encoder.bichannel import part_of
+from cevit_lib.encoder.lora import SplitQKV, lora_layers
 from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, ShapeError
 
 TINY = dict(img_size=48, patch_size=12, in_chans=1, embed_dim=48, depth=2, num_heads=2)
@@ -184,9 +179,9 @@ def test_a_patients_outputs_do_not_depend_on_the_batch():
 # ---- the adapter is the printed formula -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("domains", "bottleneck"), [(2, 1), (3, 4)])
-def test_adapter_computes_the_display_before_equation_five(domains, bottleneck):
-    adapter = shake(ResidualAdapter(6, domains, bottleneck)).double()
+@pytest.mark.parametrize("domains", [2, 3])
+def test_adapter_computes_the_display_before_equation_five(domains):
+    adapter = shake(ResidualAdapter(6, domains)).double()
     z = torch.randn(
         4 * domains, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
@@ -215,15 +210,12 @@ def test_adapted_block_computes_equation_five(where):
         torch.testing.assert_close(block(x), expected)
 
 
-def test_alpha_is_a_sigmoid_that_trains_or_a_fixed_number():
+def test_alpha_is_a_sigmoid_that_trains():
     model = build()
     torch.testing.assert_close(model.alpha, torch.tensor([0.5, 0.5]))
     with torch.no_grad():
         model.adapter_weight.logit.copy_(torch.tensor([-30.0, 2.0]))
     assert 0 < model.alpha[0] < 1e-6 and model.alpha[1] == torch.sigmoid(torch.tensor(2.0))
-    fixed = build(adapter_weight=0.1)
-    torch.testing.assert_close(fixed.alpha, torch.tensor([0.1, 0.1]))
-    assert "adapter weight" not in fixed.count_parameters()
     assert build(adapters=False).alpha is None
 
 
@@ -235,11 +227,11 @@ def test_merged_and_unmerged_lora_agree(mode):
     model, x = shake(build(lora=mode)), images()
     with torch.inference_mode():
         before = model(x)
-    model.merge_lora()
+    merge_lora(model)
     with torch.inference_mode():
         merged = model(x)
     torch.testing.assert_close(merged, before, atol=1e-5, rtol=1e-5)
-    model.unmerge_lora()
+    merge_lora(model, undo=True)
     with torch.inference_mode():
         torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
     assert (before - build(lora=mode)(x)).abs().max() > 1e-2  # LoRA did something

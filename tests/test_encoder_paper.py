@@ -11,8 +11,8 @@ import torch
 
 timm = pytest.importorskip("timm", reason="needs the extra vit")
 
-from cevit_lib.encoder import BiChannelViT, add_lora, part_of  # noqa: E402
-from cevit_lib.encoder.attention import class_token_attention  # noqa: E402
+from cevit_lib.encoder import BiChannelViT, add_lora, class_token_attention  # noqa: E402
+from cevit_lib.encoder.bichannel import part_of  # noqa: E402
 from cevit_lib.errors import FrozenRandomWeightsWarning  # noqa: E402
 
 SMALL = dict(img_size=48, patch_size=12, in_chans=1, embed_dim=48, depth=2, num_heads=2)
@@ -177,7 +177,8 @@ def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
     from benchmarks.encoder import TwoPassViT, empirical
 
-    one = build(adapter_weight=0.1, normalise=False)
+    one = build(normalise=False)
+    torch.nn.init.constant_(one.adapter_weight.logit, -np.log(9.0))  # the fixed 0.1
     two = TwoPassViT({"backbone": NAME, "lora_rank": 4, **SMALL}).eval()
     shared = {k: v for k, v in two.backbone.state_dict().items() if "adapters" not in k}
     given = one.backbone.state_dict()

@@ -1,4 +1,5 @@
-"""Residual adapters: the part of the encoder that each eye has for itself (Section 2.1, adapter equations)."""
+"""Residual adapters: the part of the encoder that each eye has for itself (Section 2.1, adapter
+equations)."""
 
 from typing import Literal
 
@@ -9,27 +10,19 @@ from cevit_lib.errors import ParameterError, ShapeError
 
 
 class AdapterWeight(nn.Module):
-    """``alpha_j = sigmoid(alpha~_j)``, one per domain and shared by all layers; or one fixed number.
+    """``alpha_j = sigmoid(alpha~_j)``, one per domain, trainable and shared by all layers.
 
-    Parameters
-    ----------
-    domains : int
-        Number of domains (eyes).
-    fixed : float, optional
-        Use this constant (the earlier public code: 0.1; OU-Copula: 1) and train nothing. By default ``alpha~_j`` trains
-        and starts at 0, so that ``alpha_j`` starts at 1/2; the paper does not say where it starts.
+    ``alpha~_j`` starts at 0, so that ``alpha_j`` starts at 1/2; the paper does not say where it
+    starts. (The earlier public code keeps 0.1, OU-Copula 1, and trains neither.)
     """
 
-    def __init__(self, domains: int, fixed: float | None = None) -> None:
+    def __init__(self, domains: int) -> None:
         super().__init__()
-        if fixed is None:
-            self.logit = nn.Parameter(torch.zeros(domains))
-        else:
-            self.register_buffer("constant", torch.full((domains,), float(fixed)))
+        self.logit = nn.Parameter(torch.zeros(domains))
 
     def forward(self) -> Tensor:
         """Return ``alpha``, ``(domains,)``."""
-        return torch.sigmoid(self.logit) if hasattr(self, "logit") else self.constant
+        return torch.sigmoid(self.logit)
 
 
 class ResidualAdapter(nn.Module):
@@ -37,14 +30,15 @@ class ResidualAdapter(nn.Module):
 
     .. math:: A_{lj}(z) = \mathrm{ReLU}(V_{lj1}^\top z + d_{lj1})\, V_{lj2} + d_{lj2}
 
-    with :math:`V_{lj1}, V_{lj2}, d_{lj2} \in R^d` and :math:`d_{lj1} \in R` as printed: a bottleneck of width 1, 2305
-    numbers per eye and layer in ViT-B. ``V1`` starts normal, ``V2`` and both biases at zero: at the start the encoder
-    is the backbone, bit for bit.
+    with :math:`V_{lj1}, V_{lj2}, d_{lj2} \in R^d` and :math:`d_{lj1} \in R` as printed: one hidden
+    unit, 2305 numbers per eye and layer in ViT-B. ``V1`` starts normal, ``V2`` and both biases at
+    zero: at the start the encoder is the backbone, bit for bit.
 
-    Where the sources differ: the paper's text calls the adapter's input "the output vector of the self attention layer"
-    and formula (3) has no layer norm at all, whereas every ViT normalises before its MLP. So the input is either that
-    output as it is (``"attention-output"``; the earlier public code does the same) or what the MLP reads
-    (``"layer-norm"``). The paper trains :math:`\alpha_j`; its earlier code fixes it at 0.1 (:class:`AdapterWeight`).
+    Where the sources differ: the paper's text calls the adapter's input "the output vector of the
+    self attention layer" and formula (3) has no layer norm at all, whereas every ViT normalises
+    before its MLP. So the input is either that output as it is (``"attention-output"``; the earlier
+    public code does the same) or what the MLP reads (``"layer-norm"``). The paper trains
+    :math:`\alpha_j`; its earlier code fixes it at 0.1 (:class:`AdapterWeight`).
 
     Parameters
     ----------
@@ -52,25 +46,14 @@ class ResidualAdapter(nn.Module):
         Embedding dimension ``d``.
     domains : int
         Number of domains.
-    bottleneck : int
-        Width of the hidden layer; the paper's is 1.
-
-    Raises
-    ------
-    ParameterError
-        ``bottleneck`` or ``domains`` is below 1.
     """
 
-    def __init__(self, width: int, domains: int = 2, bottleneck: int = 1) -> None:
+    def __init__(self, width: int, domains: int = 2) -> None:
         super().__init__()
-        if bottleneck < 1 or domains < 1:
-            raise ParameterError(
-                f"adapters need bottleneck >= 1 and domains >= 1, got {bottleneck} and {domains}."
-            )
-        self.domains, self.bottleneck = domains, bottleneck
-        self.v1 = nn.Parameter(torch.randn(domains, bottleneck, width) * width**-0.5)
-        self.d1 = nn.Parameter(torch.zeros(domains, bottleneck))
-        self.v2 = nn.Parameter(torch.zeros(domains, bottleneck, width))
+        self.domains = domains
+        self.v1 = nn.Parameter(torch.randn(domains, 1, width) * width**-0.5)
+        self.d1 = nn.Parameter(torch.zeros(domains, 1))
+        self.v2 = nn.Parameter(torch.zeros(domains, 1, width))
         self.d2 = nn.Parameter(torch.zeros(domains, width))
 
     def forward(self, tokens: Tensor, alpha: Tensor) -> Tensor:
@@ -99,37 +82,30 @@ class ResidualAdapter(nn.Module):
                 f"{rows} images are no multiple of {self.domains} domains; pass whole patients."
             )
         z = tokens.reshape(-1, self.domains, t, width)
-        # Sums rather than matrix products: a compiler fuses them with the norm before and the addition behind, while a
-        # product with one column would read and write all tokens once more.
-        units = [
-            torch.relu((z * self.v1[:, None, k]).sum(-1, keepdim=True) + self.d1[:, None, None, k])
-            for k in range(self.bottleneck)
-        ]  # each (n, domains, t, 1)
-        out = sum((unit * self.v2[:, None, k] for k, unit in enumerate(units)), self.d2[:, None])
+        # A sum rather than a matrix product: a compiler fuses it with the norm before and the
+        # addition behind, while a product with one column would read and write all tokens once
+        # more.
+        hidden = torch.relu((z * self.v1).sum(-1, keepdim=True) + self.d1[:, None])
+        out = hidden * self.v2 + self.d2[:, None]  # (n, domains, t, width)
         return (alpha[:, None, None] * out).reshape(rows, t, width)
 
 
 class AdaptedMLP(nn.Module):
-    """Stand-in for a timm block's MLP that adds the eyes' adapters: ``MLP(LN(z)) + alpha_j A_j(z)`` (Eq. (5)).
+    """Stand-in for a timm block's MLP that adds the eyes' adapters: ``MLP(LN(z)) + alpha_j A_j(z)``
+    (Eq. (5)).
 
-    It also takes over the block's norm (and layer scale, where there is one), because the adapter reads what comes
-    before them; the block's own residual link then adds ``z``.
+    It also takes over the block's norm (and layer scale, where there is one), because the adapter
+    reads what comes before them; the block's own residual link then adds ``z``.
     """
 
     def __init__(
         self, block: nn.Module, adapter: ResidualAdapter, weight: AdapterWeight, adapter_input: str
     ) -> None:
         super().__init__()
-        self.norm, self.mlp, self.layer_scale, self.adapter = (
-            block.norm2,
-            block.mlp,
-            block.ls2,
-            adapter,
-        )
-        self.adapter_input = adapter_input
-        self._weight = (
-            weight,
-        )  # shared by all layers and owned by the encoder: a tuple keeps it out of this module's parts
+        self.norm, self.mlp, self.layer_scale = block.norm2, block.mlp, block.ls2
+        self.adapter, self.adapter_input = adapter, adapter_input
+        # shared by all layers and owned by the encoder: a tuple keeps it out of this module's parts
+        self._weight = (weight,)
 
     def forward(self, z: Tensor) -> Tensor:
         """Map the attention block's output ``(n * domains, t, width)`` to what is added to it."""
@@ -142,10 +118,10 @@ def insert_adapters(
     backbone: nn.Module,
     domains: int,
     weight: AdapterWeight,
-    bottleneck: int = 1,
     adapter_input: Literal["attention-output", "layer-norm"] = "attention-output",
 ) -> None:
-    """Put one :class:`ResidualAdapter` beside the MLP of every block of a timm Vision Transformer, in place.
+    """Put one :class:`ResidualAdapter` beside the MLP of every block of a timm Vision Transformer,
+    in place.
 
     Raises
     ------
@@ -161,8 +137,6 @@ def insert_adapters(
             raise ParameterError(
                 f"block {number} is {type(block).__name__}; adapters need timm's pre-norm Block."
             )
-        adapter = ResidualAdapter(backbone.embed_dim, domains, bottleneck).to(
-            block.norm2.weight.device
-        )
+        adapter = ResidualAdapter(backbone.embed_dim, domains).to(block.norm2.weight.device)
         block.mlp = AdaptedMLP(block, adapter, weight, adapter_input)
         block.norm2, block.ls2 = nn.Identity(), nn.Identity()

@@ -1,5 +1,7 @@
 """Where the class token looks: the attention weights that the fused kernels never write down."""
 
+import contextlib
+
 import torch
 from torch import Tensor
 
@@ -8,15 +10,16 @@ from cevit_lib.encoder.bichannel import BiChannelViT
 
 @torch.no_grad()
 def class_token_attention(model: BiChannelViT, images: Tensor) -> Tensor:
-    r"""Return the weights with which the class token reads the patches, layer by layer and head by head.
+    r"""Return the weights with which the class token reads the patches, layer by layer and head by
+    head.
 
-    The column of :math:`\sigma_{soft}\{(W^{(K)}Z)^\top W^{(Q)}Z / \sqrt{64}\}` in Eq. (3) that belongs to the class
-    token, without the weight on itself, so that a grid sums to at most one.
+    The column of :math:`\sigma_{soft}\{(W^{(K)}Z)^\top W^{(Q)}Z / \sqrt{64}\}` in Eq. (3) that
+    belongs to the class token, without the weight on itself, so that a grid sums to at most one.
 
     Parameters
     ----------
     model : BiChannelViT
-        In evaluation mode afterwards, as before.
+        In evaluation mode afterwards.
     images : Tensor
         ``(n, domains, channels, height, width)``.
 
@@ -26,27 +29,22 @@ def class_token_attention(model: BiChannelViT, images: Tensor) -> Tensor:
         ``(n, domains, layers, heads, rows, columns)``, float32.
     """
     found: list[Tensor] = []
-    was_training = model.training
-    hooks = [
-        block.attn.register_forward_pre_hook(
-            lambda attn, args: found.append(_weights(attn, args[0]))
-        )
-        for block in model.backbone.blocks
-    ]
-    try:
-        model.eval()
+    model.eval()
+    with contextlib.ExitStack() as hooks:
+        for block in model.backbone.blocks:
+            hook = block.attn.register_forward_pre_hook(
+                lambda attn, args: found.append(_weights(attn, args[0]))
+            )
+            hooks.enter_context(hook)
         model.features(images)
-    finally:
-        model.train(was_training)
-        for hook in hooks:
-            hook.remove()
     rows, columns = model.backbone.patch_embed.grid_size
     weights = torch.stack(found, dim=1)  # (n * domains, layers, heads, patches)
     return weights.float().view(images.shape[0], model.domains, *weights.shape[1:3], rows, columns)
 
 
 def _weights(attn: torch.nn.Module, x: Tensor) -> Tensor:
-    """Softmax of the class token's scores over all tokens; its own column and other prefix tokens are left out."""
+    """Softmax of the class token's scores over all tokens; its own column and other prefix tokens
+    are left out."""
     b, t, _ = x.shape
     qkv = attn.qkv(x).view(b, t, 3, attn.num_heads, attn.head_dim)
     q, k, _ = qkv.permute(2, 0, 3, 1, 4)  # each (b, heads, t, head size)

@@ -1,4 +1,5 @@
-"""The bi-channel Vision Transformer of Section 2.1: one shared backbone, one set of adapters and heads per eye."""
+"""The bi-channel Vision Transformer of Section 2.1: one shared backbone, one set of adapters and
+heads per eye."""
 
 import contextlib
 import warnings
@@ -12,26 +13,36 @@ from torch import Tensor, nn
 
 from cevit_lib.encoder.adapters import AdapterWeight, insert_adapters
 from cevit_lib.encoder.backbone import base_hash, build_backbone, preprocessing_of
-from cevit_lib.encoder.lora import add_lora, merge_lora
+from cevit_lib.encoder.lora import add_lora
 from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
 
+#: What a parameter's name shows of the part it belongs to.
+PARTS = {
+    "lora_": "lora",
+    ".adapter.": "adapters",
+    "adapter_weight": "adapter weight",
+    "heads.": "heads",
+}
 PATIENT = "patient "  # before the kind of a response that belongs to no single eye
 #: timm's name of the backbone of Section 6, ViT-B/16 with 224 x 224 pixels.
 VIT_B = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
 
 class BiChannelViT(nn.Module):
-    """Two eyes through one Vision Transformer; only the adapters and the heads differ by eye (Section 2.1, Eq. (1)).
+    """Two eyes through one Vision Transformer; only the adapters and the heads differ by eye
+    (Section 2.1, Eq. (1)).
 
-    The four models of Section 6 are settings of this class and of the loss: ViT (``adapters=False``, empirical loss),
-    ViT-A (``adapters=True``), CeViT (``adapters=False``, copula loss), CeViT-A (both).
+    The four models of Section 6 are settings of this class and of the loss: ViT
+    (``adapters=False``, empirical loss), ViT-A (``adapters=True``), CeViT (``adapters=False``,
+    copula loss), CeViT-A (both).
 
     Parameters
     ----------
     backbone : str or torch.nn.Module
         Name of any timm Vision Transformer, or a built one.
     pretrained : bool
-        Load timm's weights. ``False`` draws random ones; together with LoRA, which never trains them, that warns.
+        Load timm's weights. ``False`` draws random ones; together with LoRA, which never trains
+        them, that warns.
     adapters : bool
         Insert residual adapters, one per eye and layer.
     lora_rank : int
@@ -42,15 +53,14 @@ class BiChannelViT(nn.Module):
         Number of images of one patient.
     weights : path, optional
         File with the backbone's weights, for machines without internet.
-    adapter_bottleneck, adapter_input, adapter_weight
-        See :class:`~cevit_lib.encoder.ResidualAdapter`; ``adapter_weight="trainable"`` or a fixed number.
-    lora_alpha, lora_dropout
-        See :func:`~cevit_lib.encoder.add_lora`.
+    adapter_input : {"attention-output", "layer-norm"}
+        What the adapters read; see :class:`~cevit_lib.encoder.ResidualAdapter`.
     tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
-        Responses of each domain, the continuous ones first; the paper's are one of each. A response of the patient has
-        one output, from the features of all domains.
+        Responses of each domain, the continuous ones first; the paper's are one of each. A response
+        of the patient has one output, from the features of all domains.
     normalise : bool
-        Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they are.
+        Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they
+        are.
     rng : numpy.random.Generator, optional
         Source of the initial weights; without it torch's global state is used.
     **backbone_kwargs
@@ -58,8 +68,9 @@ class BiChannelViT(nn.Module):
 
     Notes
     -----
-    The features are the class token after the backbone's final layer norm. The paper's formulas show neither that norm
-    nor those inside the blocks; they are part of every published ViT and of its weights, and stay.
+    The features are the class token after the backbone's final layer norm. The paper's formulas
+    show neither that norm nor those inside the blocks; they are part of every published ViT and of
+    its weights, and stay.
 
     Raises
     ------
@@ -77,11 +88,7 @@ class BiChannelViT(nn.Module):
         domains: int = 2,
         weights: str | Path | None = None,
         *,
-        adapter_bottleneck: int = 1,
         adapter_input: Literal["attention-output", "layer-norm"] = "attention-output",
-        adapter_weight: float | Literal["trainable"] = "trainable",
-        lora_alpha: float | None = None,
-        lora_dropout: float = 0.0,
         tasks: Sequence[str] = ("continuous", "binary"),
         normalise: bool = True,
         rng: np.random.Generator | None = None,
@@ -94,29 +101,19 @@ class BiChannelViT(nn.Module):
             self.backbone, self.origin = build_backbone(
                 backbone, pretrained, weights, **backbone_kwargs
             )
-            self.base_hash = (
-                None
-                if self.backbone.cls_token is not None and self.backbone.cls_token.is_meta
-                else base_hash(self.backbone)
-            )
-            self.preprocessing = preprocessing_of(self.backbone)
+            self.base_hash = base_hash(self.backbone)
+            self.preprocessing = preprocessing_of(self.backbone, normalise)
             if lora_rank:
                 _warn_if_random(self.origin)
-                add_lora(self.backbone, lora_rank, lora, lora_alpha, lora_dropout)
-            self.adapter_weight = None
+                add_lora(self.backbone, lora_rank, lora)
+            self.adapter_weight = AdapterWeight(domains) if adapters else None
             if adapters:
-                fixed = None if adapter_weight == "trainable" else float(adapter_weight)
-                self.adapter_weight = AdapterWeight(domains, fixed)
-                insert_adapters(
-                    self.backbone, domains, self.adapter_weight, adapter_bottleneck, adapter_input
-                )
-            self.heads = nn.ModuleDict(_heads(self.backbone.num_features, self.tasks, domains))
-        shape = (1, -1, 1, 1)
-        mean, std = (
-            (self.preprocessing.mean, self.preprocessing.std) if normalise else ((0.0,), (1.0,))
-        )
-        self.register_buffer("mean", torch.tensor(mean).view(shape), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(shape), persistent=False)
+                insert_adapters(self.backbone, domains, self.adapter_weight, adapter_input)
+            self.reads = _reads(self.tasks, domains)
+            self.heads = nn.ModuleDict(_heads(self.backbone.num_features, domains, self.reads))
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(self.preprocessing, name)).view(1, -1, 1, 1)
+            self.register_buffer(name, values, persistent=False)
         self.configuration = {
             "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
             "pretrained": pretrained,
@@ -124,40 +121,36 @@ class BiChannelViT(nn.Module):
             "lora_rank": lora_rank,
             "lora": lora,
             "domains": domains,
-            "adapter_bottleneck": adapter_bottleneck,
             "adapter_input": adapter_input,
-            "adapter_weight": adapter_weight,
-            "lora_alpha": lora_alpha,
-            "lora_dropout": lora_dropout,
             "tasks": list(tasks),
             "normalise": normalise,
             "backbone_kwargs": dict(backbone_kwargs),
         }
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the class tokens ``h_j (n, domains, width)`` of images ``(n, domains, channels, height, width)``.
+        """Return the class tokens ``h_j (n, domains, width)`` of images ``(n, domains, channels,
+        height, width)``.
 
         Raises
         ------
         ShapeError
-            The images have another number of domains or channels, or another size, than the backbone expects.
+            The images have another number of domains or channels, or another size, than the
+            backbone expects.
         """
         n = self._check_images(images)
-        flat = (
-            images.flatten(0, 1) - self.mean
-        ) / self.std  # (n * domains, channels, height, width): one pass for all eyes
+        # (n * domains, channels, height, width): one pass for all eyes
+        flat = (images.flatten(0, 1) - self.mean) / self.std
         tokens = self.backbone.forward_features(flat)
         return self.backbone.forward_head(tokens, pre_logits=True).view(n, self.domains, -1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return ``(n, p)``: a mean for each continuous response, then a logit for each binary one (Eq. (1))."""
+        """Return ``(n, p)``: a mean for each continuous response, then a logit for each binary one
+        (Eq. (1))."""
         h = self.features(images)
-        columns = []
-        for name, task in zip(_names(self.tasks), self.tasks, strict=True):
-            if task.startswith(PATIENT):
-                columns.append(self.heads[name](h.flatten(1)))
-            else:
-                columns += [self.heads[f"{name}_{j + 1}"](h[:, j]) for j in range(self.domains)]
+        columns = [
+            self.heads[name](h.flatten(1) if eye is None else h[:, eye])
+            for name, eye in self.reads.items()
+        ]
         return torch.cat(columns, dim=1)
 
     @property
@@ -166,62 +159,53 @@ class BiChannelViT(nn.Module):
         return None if self.adapter_weight is None else self.adapter_weight()
 
     def count_parameters(self) -> dict[str, dict[str, int]]:
-        """Return by part (backbone, lora, adapters, adapter weight, heads) how many numbers train and are frozen."""
+        """Return by part (backbone, lora, adapters, adapter weight, heads) how many numbers train
+        and are frozen."""
         counts: dict[str, dict[str, int]] = {}
         for name, parameter in self.named_parameters():
             entry = counts.setdefault(part_of(name), {"trainable": 0, "frozen": 0})
             entry["trainable" if parameter.requires_grad else "frozen"] += parameter.numel()
         return counts
 
-    def merge_lora(self) -> "BiChannelViT":
-        """Add the low-rank products to the frozen weights, for faster prediction; see :meth:`unmerge_lora`."""
-        merge_lora(self.backbone)
-        return self
-
-    def unmerge_lora(self) -> "BiChannelViT":
-        """Take the low-rank products off again."""
-        merge_lora(self.backbone, undo=True)
-        return self
-
     def _check_images(self, images: Tensor) -> int:
         channels, size = self.backbone.patch_embed.proj.weight.shape[1], self.preprocessing.size
         expected = (self.domains, channels, size, size)
         if images.dim() != 5 or tuple(images.shape[1:]) != expected:
             raise ShapeError(
-                f"images have shape {tuple(images.shape)}; this encoder expects (n, {', '.join(map(str, expected))}). "
-                "Load the images at that size, or build the encoder with img_size=... and in_chans=..."
+                f"images have shape {tuple(images.shape)}; this encoder expects "
+                f"(n, {', '.join(map(str, expected))}). Load the images at that size, or build the "
+                "encoder with img_size=... and in_chans=..."
             )
         return images.shape[0]
 
 
 def part_of(name: str) -> str:
     """Return the part of the model to which a parameter's name belongs."""
-    if "lora_" in name:
-        return "lora"
-    if ".adapter." in name:
-        return "adapters"
-    if name.startswith("adapter_weight"):
-        return "adapter weight"
-    return "heads" if name.startswith("heads.") else "backbone"
+    return next((part for mark, part in PARTS.items() if mark in name), "backbone")
 
 
-def _names(tasks: tuple[str, ...]) -> list[str]:
-    """Name each task's heads: ``continuous``, ``continuous2`` for a second one, ``patient_binary``."""
-    before = [tasks[:k].count(task) for k, task in enumerate(tasks)]
-    return [
-        task.replace(" ", "_") + (str(b + 1) if b else "")
-        for task, b in zip(tasks, before, strict=True)
-    ]
+def _reads(tasks: tuple[str, ...], domains: int) -> dict[str, int | None]:
+    """Return the eye that each head reads, ``None`` for all of them.
 
-
-def _heads(width: int, tasks: tuple[str, ...], domains: int) -> dict[str, nn.Linear]:
-    """One linear head per response, ``beta_k`` with its bias: ``continuous_1, continuous_2, binary_1, binary_2``."""
-    heads = {}
-    for name, task in zip(_names(tasks), tasks, strict=True):
+    Heads are named by task and eye, ``continuous_1, continuous_2, binary_1, binary_2``; a second
+    task of one kind is ``continuous2``, one of the patient ``patient_binary``.
+    """
+    found: dict[str, int | None] = {}
+    for k, task in enumerate(tasks):
+        before = tasks[:k].count(task)
+        name = task.replace(" ", "_") + (str(before + 1) if before else "")
         if task.startswith(PATIENT):
-            heads[name] = nn.Linear(width * domains, 1)
+            found[name] = None
         else:
-            heads |= {f"{name}_{j + 1}": nn.Linear(width, 1) for j in range(domains)}
+            found |= {f"{name}_{eye + 1}": eye for eye in range(domains)}
+    return found
+
+
+def _heads(width: int, domains: int, reads: dict[str, int | None]) -> dict[str, nn.Linear]:
+    """Return one linear head per response, ``beta_k`` with its bias."""
+    heads = {
+        name: nn.Linear(width * domains if eye is None else width, 1) for name, eye in reads.items()
+    }
     for head in heads.values():
         nn.init.trunc_normal_(head.weight, std=0.02)
         nn.init.zeros_(head.bias)
@@ -232,21 +216,24 @@ def _check_arguments(domains: int, lora_rank: int, tasks: Sequence[str]) -> None
     kinds = [task.removeprefix(PATIENT) for task in tasks]
     if not tasks or not set(kinds) <= {"continuous", "binary"}:
         raise ParameterError(
-            f"tasks {list(tasks)}: give 'continuous', 'binary' or both, with 'patient ' before one of the patient."
+            f"tasks {list(tasks)}: give 'continuous', 'binary' or both, with 'patient ' before one "
+            "of the patient."
         )
     if kinds != sorted(kinds, key=("continuous", "binary").index):
         raise ParameterError("tasks: the continuous responses come before the binary ones.")
     if domains < 1 or lora_rank < 0:
         raise ParameterError(
-            f"domains={domains}, lora_rank={lora_rank}: domains must be positive, the rank not negative."
+            f"domains={domains}, lora_rank={lora_rank}: domains must be positive, the rank not "
+            "negative."
         )
 
 
 def _warn_if_random(origin: str) -> None:
     if origin == "random":
         warnings.warn(
-            "LoRA trains low-rank changes to weights that were drawn at random and stay frozen (pretrained=False): "
-            "such an encoder sees little. Pass weights=..., pretrained=True, or lora_rank=0 to train it in full.",
+            "LoRA trains low-rank changes to weights that were drawn at random and stay frozen "
+            "(pretrained=False): such an encoder sees little. Pass weights=..., pretrained=True, "
+            "or lora_rank=0 to train it in full.",
             FrozenRandomWeightsWarning,
             stacklevel=3,
         )
@@ -257,8 +244,7 @@ def _weights_from(rng: np.random.Generator | None) -> Iterator[None]:
     if rng is None:
         yield
         return
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # weights are drawn on the processor: no accelerator is started
+    # weights are drawn on the processor: no accelerator is started
+    with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(rng.integers(2**63)))
         yield

@@ -12,14 +12,13 @@ from torch import nn
 
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.encoder import BiChannelViT, CeCNN, OUCopulaCNN
+from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.training.feasible import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
 from cevit_lib.training.scaling import Standardisation
 
 DESCRIPTION, TENSORS = "model.json", "tensors.pt"
-PREDECESSORS = {"CeCNN": CeCNN, "OUCopulaCNN": OUCopulaCNN}
 
 
 def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
@@ -27,24 +26,21 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
 
     Adapters, heads, low-rank pairs, copula parameters, standardisation and label map are stored. A frozen backbone that
     can be had again (timm's name, the user's file) is not, only its tag and hash; one that was random or trained in
-    full is. The predecessors train every weight, so all of theirs are stored.
+    full is.
 
     Raises
     ------
     ParameterError
-        The folder exists already, or the model is neither a :class:`~cevit_lib.encoder.BiChannelViT` nor one of the
-        predecessors.
+        The folder exists already, or the model is no :class:`~cevit_lib.encoder.BiChannelViT`.
     """
     folder, model = Path(folder), fit.model
     if folder.exists():
         raise ParameterError(
             f"{folder} exists; a saved model is never overwritten: name a new folder."
         )
-    if not isinstance(model, (BiChannelViT, *PREDECESSORS.values())):
-        known = ", ".join(("BiChannelViT", *PREDECESSORS))
-        raise ParameterError(f"save_model knows {known}, got {type(model).__name__}.")
+    if not isinstance(model, BiChannelViT):
+        raise ParameterError(f"save_model knows BiChannelViT, got {type(model).__name__}.")
     whole = model.origin == "random" or not model.configuration.get("lora_rank")
-    preprocessing = getattr(model, "preprocessing", None)
     description = {
         "format": 1,
         "cevit_lib": __version__,
@@ -52,8 +48,8 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
         "encoder": model.configuration,
         "origin": model.origin,
         "whole": whole,
-        "base_hash": getattr(model, "base_hash", None),  # a predecessor has no frozen base
-        "preprocessing": None if preprocessing is None else vars(preprocessing),
+        "base_hash": model.base_hash,
+        "preprocessing": vars(model.preprocessing),
         "responses": list(fit.responses),
         "continuous": fit.continuous,
         "domains": list(fit.domains),
@@ -124,8 +120,7 @@ def load_model(
             f"{folder / TENSORS} does not fit its description: {', '.join(absent[:3])}."
         )
     model.origin = stored["origin"]
-    if stored["base_hash"] is not None:
-        model.base_hash = stored["base_hash"]
+    model.base_hash = stored["base_hash"]
     model.eval()
     parameters = CopulaParameters.from_dict(stored["parameters"]) if stored["parameters"] else None
     return Fit(
@@ -155,11 +150,10 @@ def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -
 
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
-    kind = PREDECESSORS.get(configuration.pop("encoder", ""), BiChannelViT)
     if backbone is not None:
         configuration["backbone"] = backbone
     if stored["whole"]:
         configuration["pretrained"] = False  # everything comes from the folder
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
-        return kind(**configuration, weights=weights, **kwargs)
+        return BiChannelViT(**configuration, weights=weights, **kwargs)

@@ -21,6 +21,7 @@ from cevit_lib.estimation import GaussianScoreCorrelation
 from cevit_lib.records import new_record, rounded
 from cevit_lib.training import Recipe, fit_copula, fit_warm_up, predict_outputs, streams
 from studies.ablation.data import load_eyes, partition
+from studies.ablation.predecessors import CeCNN, OUCopulaCNN
 from studies.simulation.fits import SHRINK_TO, _fitted, scores
 
 PIXELS, COMPONENTS = 48, 30
@@ -117,8 +118,6 @@ def _arms(
     device: torch.device,
 ):
     """Return test outputs of a predecessor after warm-up, more epochs, and copula training; and its estimate."""
-    from cevit_lib.encoder.predecessors import CeCNN, OUCopulaCNN
-
     key = (c["partition"], c["fold"], number)
     torch.manual_seed(int(streams(seed, *key).weights.integers(2**31)))
     model = {"CeCNN": CeCNN, "OUCopulaCNN": OUCopulaCNN}[kind](
