@@ -141,7 +141,7 @@ class Ensemble:
 
     def _build(self, model: nn.Module):
         base = copy.deepcopy(model).to("meta")
-        _prepare(base)
+        prepare_for_vmap(base)
 
         def one(parameters, buffers, images):
             return functional_call(base, (parameters, buffers), (images,))
@@ -426,7 +426,7 @@ def _optimizer(ensemble: Ensemble, recipe: Recipe) -> torch.optim.Optimizer:
     )
 
 
-def _prepare(base: nn.Module) -> None:
+def prepare_for_vmap(base: nn.Module) -> None:
     """Exchange the two operations that have no fast batched form: the patch convolution and the fused attention."""
     for module in base.modules():
         if hasattr(module, "fused_attn"):

@@ -299,7 +299,7 @@ def _stacked(encoder: dict, decoder: dict, seeds: list[int], device: torch.devic
 
     from torch.func import functional_call, stack_module_state, vmap
 
-    from cevit_lib.training.ensemble import _prepare
+    from cevit_lib.training.ensemble import prepare_for_vmap
 
     models = []
     for seed in seeds:
@@ -311,7 +311,7 @@ def _stacked(encoder: dict, decoder: dict, seeds: list[int], device: torch.devic
     }
     buffers = {name: value.to(device) for name, value in buffers.items()}
     base = copy.deepcopy(models[0]).to("meta").train()
-    _prepare(base)
+    prepare_for_vmap(base)
 
     def every(parameters, images, order):
         return vmap(lambda p, b, x, o: functional_call(base, (p, b), (x, o)))(

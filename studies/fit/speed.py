@@ -108,7 +108,7 @@ def training_pflop(records: Sequence[dict[str, Any]]) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from cevit_lib.training.ensemble import _prepare
+    from cevit_lib.training.ensemble import prepare_for_vmap
     from studies.simulation.fits import _networks
 
     total, known = 0.0, {}
@@ -116,9 +116,8 @@ def training_pflop(records: Sequence[dict[str, Any]]) -> float:
         key = repr((c["encoder"], c["adapters"], c.get("window")))
         if key not in known:
             network, size = _networks([(c, 0)])[0], c.get("window") or 72
-            _prepare(
-                network
-            )  # as the study trains it: the counter does not see into fused attention
+            # as the study trains it: the counter does not see into fused attention
+            prepare_for_vmap(network)
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 network(torch.zeros(1, 2, 1, size, size))
             known[key] = counter.get_total_flops()
