@@ -47,7 +47,7 @@ def contenders() -> dict:
         "FastMCEM": FastMCEM(),
         "MaximumLikelihood": MaximumLikelihood(),
         "MaximumLikelihood, standard errors": MaximumLikelihood(standard_errors=True),
-        "ExactEM, cov2cor": ExactEM(m_step="cov2cor"),
+        "ExactEM, cov2cor": ExactEM(rescale=True),
         "ExactEM, constrained": ExactEM(),
         "Gibbs, 2,500 sweeps": RankLikelihoodMCMC(rng=SEED),
     }
@@ -81,7 +81,7 @@ def against_n(sizes, repeats: int) -> dict:
     columns = {"n": list(sizes)}
     for label, make in {
         "FastMCEM": FastMCEM,
-        "ExactEM": lambda: ExactEM(m_step="cov2cor"),
+        "ExactEM": lambda: ExactEM(rescale=True),
         "MaximumLikelihood": MaximumLikelihood,
         "Gibbs": lambda: RankLikelihoodMCMC(rng=SEED),
     }.items():

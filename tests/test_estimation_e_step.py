@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from cevit_lib.datasets.toy import TOY_CORRELATION
+from cevit_lib.estimation import FastMCEM
 from cevit_lib.estimation.correlation import (
     complete_objective,
     correlation_from_unconstrained,
@@ -18,15 +19,14 @@ from cevit_lib.estimation.correlation import (
     smallest_eigenvalue,
     unconstrained_from_correlation,
 )
-from cevit_lib.estimation.e_step import (
+from cevit_lib.estimation.mle import log_likelihood_and_score
+from cevit_lib.estimation.moments import (
     bivariate_moments,
     expected_moments,
     inverse_mills,
     orthant_moments,
-    plugged_in_moments,
-    univariate_means,
+    univariate_moments,
 )
-from cevit_lib.estimation.mle import log_likelihood_and_score
 from cevit_lib.estimation.observed import Pattern, observe
 
 V = np.array([[0.8, -0.35], [-0.35, 0.6]])
@@ -134,11 +134,11 @@ def test_inverse_mills_ratio_in_fifty_digits(b):
     assert inverse_mills(np.array(b)) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
 
 
-def test_univariate_means_ignore_that_latents_are_truncated_together():
+def test_univariate_moments_ignore_that_latents_are_truncated_together():
     """They equal the exact means only where the two latents are independent given the residuals."""
     mean, part = np.array([[0.3, -0.5]]), pattern((0.6, -1.1), (1, -1))
     apart = np.diag(np.diag(V))
-    means, _ = univariate_means(mean, np.sqrt(np.diag(V)), part)
+    means, _ = univariate_moments(mean, np.sqrt(np.diag(V)), part)
     np.testing.assert_allclose(means, bivariate_moments(mean, apart, part)[0], rtol=1e-12)
     assert np.abs(means - bivariate_moments(mean, V, part)[0]).max() > 0.05
 
@@ -204,7 +204,7 @@ def test_plugged_in_moments_leave_out_exactly_the_conditional_covariance():
     outputs, y, scale, correlation = some_data(missing=False)
     observed = observe(outputs, y)
     gap = expected_moments(observed, scale, correlation).second
-    gap = gap - plugged_in_moments(observed, scale, correlation, "bivariate")
+    gap = gap - FastMCEM(means="bivariate").e_step(observed, scale, correlation)[0]
     np.testing.assert_allclose(gap[:2], 0.0, atol=1e-12)
     assert np.linalg.eigvalsh(gap[2:, 2:])[0] > 0.01
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy.special import log_ndtr
-from scipy.stats import invwishart, kstest
+from scipy.stats import invwishart, kstest, truncnorm
 
 from cevit_lib.datasets.toy import (
     TOY_CORRELATION,
@@ -16,11 +16,16 @@ from cevit_lib.datasets.toy import (
 )
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import ExactEM, MaximumLikelihood, MonteCarloEM, RankLikelihoodMCMC
-from cevit_lib.estimation.e_step import bivariate_moments
-from cevit_lib.estimation.mcem import posterior_draws
 from cevit_lib.estimation.mcmc import split_r_hat
-from cevit_lib.estimation.observed import Pattern
-from cevit_lib.estimation.sampling import inverse_wishart, open_uniform, sample_above
+from cevit_lib.estimation.moments import expected_moments
+from cevit_lib.estimation.observed import Observed, Pattern
+from cevit_lib.estimation.sampling import (
+    Chains,
+    gibbs_sweep,
+    inverse_wishart,
+    open_uniform,
+    sample_above,
+)
 
 UPPER = np.triu_indices(4, 1)
 
@@ -57,18 +62,30 @@ def test_uniform_draws_never_reach_zero_or_one():
 
 
 @pytest.mark.parametrize("threshold", [(0.4, -0.3), (40.0, 40.0), (40.0, -40.0)])
-def test_posterior_draws_have_the_exact_moments(threshold):
-    n, covariance = 20_000, np.array([[0.9, 0.5], [0.5, 0.8]])
-    mean, sign = np.tile([0.2, -0.1], (n, 1)), np.tile([1.0, 1.0], (n, 1))
-    limit = np.tile(threshold, (n, 1))
-    draws = posterior_draws(mean, covariance, limit, sign, rng=5, sweeps=60)
-    assert np.all(draws > limit)
-    part = Pattern(np.arange(0), np.arange(2), np.arange(0), np.empty((1, 0)), limit[:1], sign[:1])
-    exact_mean, exact_second, _ = bivariate_moments(mean[:1], covariance, part)
-    error = draws.std(axis=0) / np.sqrt(n)
-    assert np.all(np.abs(draws.mean(axis=0) - exact_mean[0]) < 4 * error + 1e-9)
-    product = draws[:, 0] * draws[:, 1]
-    assert abs(product.mean() - exact_second[0, 1]) < 4 * product.std() / np.sqrt(n)
+def test_gibbs_chains_have_the_exact_second_moment(threshold):
+    n, scale = 20_000, np.array([2.0])
+    correlation = np.array([[1.0, 0.3, 0.2], [0.3, 1.0, 0.5], [0.2, 0.5, 1.0]])
+    empty, residual, sign = np.arange(0), np.array([[0.5]]), np.array([[1.0, 1.0]])
+    part = Pattern(np.arange(1), np.arange(1, 3), empty, residual, np.array([threshold]), sign)
+    chains = Chains(part, scale, n)
+    found = chains.second_moment(correlation, 60, np.random.default_rng(5))
+    z = chains.z
+    assert np.all(z[1:] > np.array(threshold)[:, None]) and np.all(z[0] == 0.25)
+    exact = expected_moments(Observed([part], 1, 3, 1), scale, correlation).second
+    error = np.array([[np.std(one * two) for one in z] for two in z]) / np.sqrt(n)
+    assert np.all(np.abs(found - exact) < 4 * error + 1e-9)
+
+
+def test_a_sweep_leaves_known_scores_alone_and_conditions_on_them():
+    """A continuous score that some patients lack is drawn for these only; the others' labels follow the known one."""
+    n, known = 20_000, 1.5
+    precision = np.linalg.inv(np.array([[1.0, 0.8], [0.8, 1.0]]))
+    z, rng = np.full((2, n), known), np.random.default_rng(0)
+    threshold, sign = np.zeros((2, n)), np.array([np.zeros(n), np.ones(n)])
+    gibbs_sweep(z, precision, np.arange(2), threshold, sign, open_uniform(rng, (2, n)))
+    assert np.all(z[0] == known)
+    exact = truncnorm(-0.8 * known / 0.6, np.inf, loc=0.8 * known, scale=0.6)
+    assert abs(z[1].mean() - exact.mean()) < 4 * exact.std() / np.sqrt(n)
 
 
 def test_inverse_wishart_draws_have_the_right_mean_and_spread():

@@ -4,8 +4,7 @@ What all of them share, ``fit`` and the attributes it sets, stands at
 :class:`cevit_lib.estimation.base.CopulaEstimator`.
 """
 
-from cevit_lib.estimation.em import ExactEM, FastMCEM
-from cevit_lib.estimation.mcem import MonteCarloEM
+from cevit_lib.estimation.em import ExactEM, FastMCEM, MonteCarloEM
 from cevit_lib.estimation.mcmc import RankLikelihoodMCMC
 from cevit_lib.estimation.mle import MaximumLikelihood, StandardErrors
 from cevit_lib.estimation.scores import GaussianScoreCorrelation

@@ -6,6 +6,9 @@ Everything here is small (``p`` by ``p``) and NumPy float64; patients have alrea
 import functools
 
 import numpy as np
+import torch
+
+from cevit_lib.errors import NotPositiveDefiniteError, ShapeError
 
 #: Smallest eigenvalue that an estimator lets a matrix have while it iterates and when it returns.
 EIGENVALUE_FLOOR = 1e-6
@@ -172,3 +175,28 @@ def correlation_from_unconstrained(coordinates: np.ndarray, p: int):
         return tangent[rows, columns]
 
     return unit @ unit.T, pull_back
+
+
+def starting_correlation(initial, p: int) -> np.ndarray:
+    """Return the initial correlation matrix: the identity for ``None``, else a checked copy of what was given.
+
+    Raises
+    ------
+    ShapeError, NotPositiveDefiniteError
+        The matrix is not (p, p), or not a positive definite correlation matrix.
+    """
+    if initial is None:
+        return np.eye(p)
+    matrix = np.array(torch.as_tensor(initial).detach().cpu().numpy(), dtype=np.float64)
+    if matrix.shape != (p, p):
+        raise ShapeError(
+            f"initial must have shape ({p}, {p}), one row a response; seen {matrix.shape}"
+        )
+    smallest = smallest_eigenvalue(matrix)
+    sound = np.allclose(np.diag(matrix), 1.0) and np.allclose(matrix, matrix.T)
+    if not sound or smallest < EIGENVALUE_FLOOR:
+        raise NotPositiveDefiniteError(
+            "initial must be a symmetric positive definite matrix with unit diagonal; its smallest "
+            f"eigenvalue is {smallest:.2g}. Shrink it towards the identity first."
+        )
+    return matrix

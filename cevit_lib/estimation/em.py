@@ -1,18 +1,24 @@
-"""The EM family without sampling: the paper's fMCEM (Algorithm 2) and the exact EM that it approximates."""
+"""The EM family: one loop; the paper's fMCEM (Algorithm 2), the exact EM that it approximates, and MCEM (Algorithm 1).
+
+Every step is a method. ``e_step`` gives the expected second moment of the scores, ``m_step`` the next correlation
+matrix; :meth:`ExpectationMaximization._estimate` alternates them. What the steps have in common, patients with missing
+responses and the laws of latent scores, is in :mod:`cevit_lib.estimation.moments`.
+"""
 
 import numpy as np
+import torch
 
-from cevit_lib.estimation.base import CopulaEstimator, starting_correlation
+from cevit_lib.estimation.base import CopulaEstimator
 from cevit_lib.estimation.correlation import (
     complete_objective,
     cov2cor,
     keep_positive_definite,
     maximise_over_correlations,
+    starting_correlation,
 )
-from cevit_lib.estimation.e_step import expected_moments, plugged_in_moments
-from cevit_lib.estimation.observed import Observed
-
-M_STEPS = ("cov2cor", "constrained")
+from cevit_lib.estimation.moments import expected_moments, latent_moments, univariate_moments
+from cevit_lib.estimation.observed import Observed, Pattern
+from cevit_lib.estimation.sampling import Chains
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -21,43 +27,46 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; seen {value!r}")
 
 
-def m_step(second_moment: np.ndarray, current: np.ndarray, kind: str) -> np.ndarray:
-    """Return the next correlation matrix: rescaled second moment, or the maximiser over correlation matrices."""
-    if kind == "cov2cor":
-        return keep_positive_definite(cov2cor(second_moment))
-    return maximise_over_correlations(second_moment, current)
-
-
 class ExpectationMaximization(CopulaEstimator):
-    """The loop that :class:`FastMCEM` and :class:`ExactEM` share; a subclass gives the ``expectation``."""
+    """The loop that the family shares; a subclass gives ``e_step``."""
 
-    def expectation(
+    initial: np.ndarray | None = None
+    rescale = False
+
+    def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return the second moment for the M-step and the objective at ``correlation``."""
+        """Return the (p, p) second moment for the M-step and the objective at ``correlation``."""
         raise NotImplementedError
 
+    def m_step(self, second_moment: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+        """Return the next (p, p) correlation matrix.
+
+        That is the second moment rescaled to a unit diagonal (Algorithm 2, line 3), or the maximiser of the
+        expected log-likelihood over correlation matrices, found from the present one (Algorithm 1, line 4).
+        """
+        if self.rescale:
+            return keep_positive_definite(cov2cor(second_moment))
+        return maximise_over_correlations(second_moment, correlation)
+
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
-        check_choice("m_step", self.m_step, M_STEPS)
         scale = observed.residual_scale()
         correlation = starting_correlation(self.initial, observed.p)
         self.history_["correlation"].append(correlation)
-        for iteration in range(1, self.max_iter + 1):
-            self.n_iter_ = iteration
-            second_moment, objective = self.expectation(observed, scale, correlation)
-            updated = m_step(second_moment, correlation, self.m_step)
+        while self.n_iter_ < self.max_iter and not self.converged_:
+            second_moment, objective = self.e_step(observed, scale, correlation)
+            updated = self.m_step(second_moment, correlation)
             change = float(np.linalg.norm(updated - correlation))
             correlation = updated
-            for name, value in (
-                ("objective", objective),
-                ("change", change),
-                ("correlation", correlation),
-            ):
-                self.history_[name].append(value)
-            if change < self.tol:
-                self.converged_ = True
-                break
+            self.history_["objective"].append(objective)
+            self.history_["change"].append(change)
+            self.history_["correlation"].append(correlation)
+            self.n_iter_ += 1
+            self.converged_ = self._settled(change)
         return scale, correlation
+
+    def _settled(self, change: float) -> bool:
+        return change < self.tol
 
 
 class FastMCEM(ExpectationMaximization):
@@ -68,19 +77,17 @@ class FastMCEM(ExpectationMaximization):
 
     Parameters
     ----------
-    e_step : "univariate" or "bivariate"
-        Read line 2 of Algorithm 2 as ``2n`` univariate truncated normal means (the reading that the paper's numbers
-        identify), or take the exact means of the bivariate posterior (12).
-    m_step : "cov2cor" or "constrained"
-        Line 3 as printed, or the maximiser over correlation matrices.
+    means : "univariate" or "bivariate"
+        Read line 2 of Algorithm 2 as ``2n`` univariate truncated normal means (the reading that the paper's
+        numbers identify), or take the exact means of the bivariate posterior (12).
+    rescale : bool
+        Line 3 as printed (``cov2cor``), or else the maximiser over correlation matrices.
     variances : bool
         Add the univariate truncated variances to the diagonal of ``Z'Z / n``: a correction that is not in the paper.
     max_iter, tol : int, float
         Stop when the Frobenius norm of an update is below ``tol`` (Supplement B.2: 100 and 1e-6).
     initial : (p, p) array, optional
         Starting matrix; the identity if not given.
-    continuous : int, optional
-        Number of continuous responses; found from ``y`` if not given.
 
     Notes
     -----
@@ -90,44 +97,50 @@ class FastMCEM(ExpectationMaximization):
 
     def __init__(
         self,
-        e_step="univariate",
-        m_step="cov2cor",
+        means="univariate",
+        rescale=True,
         variances=False,
         max_iter=100,
         tol=1e-6,
         initial=None,
-        continuous=None,
     ):
-        self.e_step = e_step
-        self.m_step = m_step
+        self.means = means
+        self.rescale = rescale
         self.variances = variances
         self.max_iter = max_iter
         self.tol = tol
         self.initial = initial
-        self.continuous = continuous
 
-    def expectation(
+    def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return ``Z'Z / n`` and the approximate energy at ``correlation``."""
-        check_choice("e_step", self.e_step, ("univariate", "bivariate"))
-        second_moment = plugged_in_moments(
-            observed, scale, correlation, self.e_step, self.variances
-        )
+        """Return ``Z'Z / n``, outer products of expected scores, and the approximate energy there."""
+        check_choice("means", self.means, ("univariate", "bivariate"))
+        second_moment, _ = expected_moments(observed, scale, correlation, self.plugged_in)
         return second_moment, complete_objective(correlation, second_moment)
+
+    def plugged_in(self, mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+        """Return the expected latent scores (n, b), and their outer products for expected products."""
+        means, variances = univariate_moments(mean, np.sqrt(np.diag(covariance)), part)
+        if self.means == "bivariate":
+            means = latent_moments(mean, covariance, part)[0]
+        second = means.T @ means
+        if self.variances:
+            second += np.diag(variances.sum(axis=0))
+        return means, second, 0.0
 
 
 class ExactEM(ExpectationMaximization):
     """The EM algorithm that Algorithm 1 aims at, with its expectations in closed form instead of sampled.
 
-    The E-step adds the conditional covariance of the truncated latent scores; with the constrained M-step the
+    The E-step adds the conditional covariance of the truncated latent scores; with the maximising M-step the
     observed likelihood never falls and the limit is its maximum given ``sigma``.
 
     Parameters
     ----------
-    m_step : "constrained" or "cov2cor"
-        The maximiser over correlation matrices, or the paper's rescaling (faster, close, not monotone by proof).
-    max_iter, tol, initial, continuous
+    rescale : bool
+        Take the paper's rescaling for the M-step (faster, close, not monotone by proof).
+    max_iter, tol, initial
         As in :class:`FastMCEM`.
 
     Examples
@@ -145,16 +158,88 @@ class ExactEM(ExpectationMaximization):
     what is missing depends on what was seen, :class:`MaximumLikelihood` fits ``sigma`` too and stays right.
     """
 
-    def __init__(self, m_step="constrained", max_iter=500, tol=1e-6, initial=None, continuous=None):
-        self.m_step = m_step
+    def __init__(self, rescale=False, max_iter=500, tol=1e-6, initial=None):
+        self.rescale = rescale
         self.max_iter = max_iter
         self.tol = tol
         self.initial = initial
-        self.continuous = continuous
 
-    def expectation(
+    def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return the exact expected second moment and the mean observed log-likelihood at ``correlation``."""
-        moments = expected_moments(observed, scale, correlation)
-        return moments.second, moments.log_likelihood
+        """Return the exact expected second moment and the mean observed log-likelihood."""
+        return expected_moments(observed, scale, correlation)
+
+
+class MonteCarloEM(ExpectationMaximization):
+    r"""Monte Carlo EM, Algorithm 1 of the paper, with the right sign of the log-determinant.
+
+    Each E-step draws ``draws`` latent vectors a patient from the posterior (12) by Gibbs sweeps that start where the
+    last E-step stopped; truncation points 40 standard deviations out are handled. The estimate is the mean of the
+    iterates after ``burn_in``, which no longer move systematically; their scatter gives its Monte Carlo error.
+
+    Parameters
+    ----------
+    draws, sweeps : int
+        Draws ``M`` a patient, and Gibbs sweeps before each use of them.
+    max_iter, burn_in : int
+        Iterations in all, and how many of them are dropped.
+    tol : float
+        Converged if the means of the two halves of the kept iterates differ by less than ``tol`` plus four standard
+        errors of that difference, in every entry.
+    rng : numpy.random.Generator or int, optional
+
+    Attributes
+    ----------
+    monte_carlo_error_ : (p, p) tensor
+        Monte Carlo standard error of each correlation, by batch means.
+
+    Notes
+    -----
+    ``history_["objective"]`` is the expected log-likelihood of the scores at the matrix each iteration started from.
+    """
+
+    remedy = (
+        "raise max_iter (cevit fit: --max-iter), burn_in or draws: the kept iterates still drift"
+    )
+
+    def __init__(self, draws=10, sweeps=2, max_iter=200, burn_in=120, tol=1e-3, rng=None):
+        self.draws = draws
+        self.sweeps = sweeps
+        self.max_iter = max_iter
+        self.burn_in = burn_in
+        self.tol = tol
+        self.rng = rng
+
+    def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
+        if not 0 <= self.burn_in <= self.max_iter - 8:
+            raise ValueError(
+                f"burn_in must leave at least 8 of {self.max_iter} iterations; seen {self.burn_in}"
+            )
+        self._rng, self._chains = np.random.default_rng(self.rng), None
+        scale, _ = super()._estimate(observed)
+        del self._rng, self._chains
+        return scale, self._average(np.array(self.history_["correlation"][self.burn_in + 1 :]))
+
+    def e_step(
+        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """Return the mean outer product of the drawn scores, and the expected log-likelihood there."""
+        if self._chains is None:
+            self._chains = [Chains(part, scale, self.draws) for part in observed.patterns]
+        sums = [chain.second_moment(correlation, self.sweeps, self._rng) for chain in self._chains]
+        second_moment = sum(sums) / observed.n
+        return second_moment, complete_objective(correlation, second_moment)
+
+    def _settled(self, change: float) -> bool:
+        return False  # an iterate never rests: ``_average`` judges all of them in the end
+
+    def _average(self, kept: np.ndarray) -> np.ndarray:
+        batches = np.array([part.mean(axis=0) for part in np.array_split(kept, 8)])
+        error = batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
+        drift = np.abs(batches[:4].mean(axis=0) - batches[4:].mean(axis=0))
+        # Noise by successive differences, which a drift hardly enters; means of four batches differ by 2^-1/2 of it.
+        noise = np.sqrt(0.5 * (np.diff(batches, axis=0) ** 2).mean(axis=0))
+        self.converged_ = bool(np.all(drift < self.tol + 4.0 * noise / np.sqrt(2.0)))
+        self.monte_carlo_error_ = torch.from_numpy(error)
+        return cov2cor(kept.mean(axis=0))

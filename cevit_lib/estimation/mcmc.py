@@ -1,19 +1,24 @@
 """Markov chain Monte Carlo: the paper's rank-likelihood sampler, and one whose target is the stated posterior."""
 
+import warnings
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
 from cevit_lib.errors import DataError
 from cevit_lib.estimation.base import CopulaEstimator
 from cevit_lib.estimation.correlation import (
+    EIGENVALUE_FLOOR,
     cov2cor,
     from_off_diagonal,
     keep_positive_definite,
     off_diagonal,
+    smallest_eigenvalue,
 )
-from cevit_lib.estimation.e_step import expected_moments
 from cevit_lib.estimation.em import check_choice
 from cevit_lib.estimation.mle import MaximumLikelihood, observed_information
+from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
 from cevit_lib.estimation.sampling import gibbs_sweep, inverse_wishart, open_uniform
 
@@ -49,12 +54,8 @@ class RankLikelihoodMCMC(CopulaEstimator):
         integrated out) and a uniform prior on the set of correlation matrices.
     sweeps, burn_in, thin, chains : int
         Supplement B.2: 2500, 1000, 10 and one chain.
-    feed_back : "correlation" or "covariance"
-        What the next latent draws of the ``"paper"`` sampler condition on; ``"covariance"`` is what software for
-        unknown thresholds does.
     rng : numpy.random.Generator or int, optional
         Chains use streams spawned from it.
-    continuous : int, optional
 
     Attributes
     ----------
@@ -69,35 +70,22 @@ class RankLikelihoodMCMC(CopulaEstimator):
 
     remedy = "raise sweeps, or run several chains and look at diagnostics()"
 
-    def __init__(
-        self,
-        sampler="paper",
-        sweeps=2500,
-        burn_in=1000,
-        thin=10,
-        chains=1,
-        feed_back="correlation",
-        rng=None,
-        continuous=None,
-    ):
+    def __init__(self, sampler="paper", sweeps=2500, burn_in=1000, thin=10, chains=1, rng=None):
         self.sampler = sampler
         self.sweeps = sweeps
         self.burn_in = burn_in
         self.thin = thin
         self.chains = chains
-        self.feed_back = feed_back
         self.rng = rng
-        self.continuous = continuous
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         check_choice("sampler", self.sampler, ("paper", "proper"))
-        check_choice("feed_back", self.feed_back, ("correlation", "covariance"))
         if (self.sweeps - self.burn_in) // self.thin < 4:
             raise ValueError("sweeps, burn_in and thin must leave at least 4 draws a chain")
         scale = observed.residual_scale()
         streams = np.random.default_rng(self.rng).spawn(self.chains)
         run = gibbs_chain if self.sampler == "paper" else Metropolis(observed, scale).chain
-        kept = np.array([self._thinned(run, observed, scale, stream) for stream in streams])
+        kept = np.array([self._thinned(run(observed, scale, stream)) for stream in streams])
         self.n_iter_ = self.sweeps
         rows, columns = off_diagonal(observed.p)
         r_hat = from_off_diagonal(split_r_hat(kept[:, :, rows, columns]), observed.p)
@@ -108,15 +96,12 @@ class RankLikelihoodMCMC(CopulaEstimator):
         self.standard_deviation_ = torch.from_numpy(kept.std(axis=(0, 1), ddof=1))
         return scale, kept.mean(axis=(0, 1))
 
-    def _thinned(
-        self, run, observed: Observed, scale: np.ndarray, stream: np.random.Generator
-    ) -> np.ndarray:
+    def _thinned(self, chain: Iterator[tuple[np.ndarray, float]]) -> np.ndarray:
         kept, moved = [], 0.0
-        for sweep, (correlation, accepted) in enumerate(
-            run(observed, scale, self.sweeps, stream, self.feed_back), 1
-        ):
+        for sweep in range(self.sweeps):
+            correlation, accepted = next(chain)
             moved += accepted
-            if sweep > self.burn_in and (sweep - self.burn_in) % self.thin == 0:
+            if sweep >= self.burn_in and (sweep - self.burn_in + 1) % self.thin == 0:
                 kept.append(correlation)
         self.acceptance_ = moved / self.sweeps
         return np.array(kept)
@@ -138,94 +123,72 @@ class RankLikelihoodMCMC(CopulaEstimator):
 
 
 def _latent_arrays(observed: Observed, scale: np.ndarray):
-    """Return starting scores (p, n) and, for the variables to be drawn, thresholds and signs (k, n)."""
+    """Return starting scores (p, n), the variables to be drawn, and their thresholds and signs (k, n)."""
     z = np.zeros((observed.p, observed.n))
     threshold, sign = np.full_like(z, -np.inf), np.ones_like(z)  # a missing response is free
-    drawn = np.zeros(observed.p, bool)
     start = 0
     for part in observed.patterns:
         here = slice(start, start + len(part))
+        start += len(part)
         z[part.continuous, here] = (part.residual / scale[part.continuous]).T
-        threshold[part.binary, here], sign[part.binary, here] = part.threshold.T, part.sign.T
         z[part.binary, here] = (part.threshold + 0.5 * part.sign).T
-        drawn[part.missing] = drawn[part.binary] = True
-        start += len(part)
-    seen = np.zeros_like(z, bool)
-    start = 0
-    for part in observed.patterns:
-        seen[part.continuous, start : start + len(part)] = True
-        start += len(part)
-    columns = np.flatnonzero(drawn)
-    return z, columns, threshold[columns], sign[columns], seen[columns]
+        threshold[part.binary, here], sign[part.binary, here] = part.threshold.T, part.sign.T
+        threshold[part.continuous, here] = sign[part.continuous, here] = 0.0
+    columns = np.flatnonzero(sign.any(axis=1))
+    return z, columns, threshold[columns], sign[columns]
 
 
 def gibbs_chain(
-    observed: Observed, scale: np.ndarray, sweeps: int, rng: np.random.Generator, feed_back: str
-):
+    observed: Observed, scale: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, float]]:
     """Yield the correlation matrix after each sweep of the paper's sampler, and 1.0 (nothing is ever rejected).
 
     The prior on the covariance matrix is inverse Wishart with ``p + 2`` degrees of freedom and scale ``(p + 2) I``.
     """
     p, n = observed.p, observed.n
-    z, columns, threshold, sign, fixed = _latent_arrays(observed, scale)
-    some_fixed = fixed.any(axis=1)
+    z, columns, threshold, sign = _latent_arrays(observed, scale)
     prior = (p + 2.0) * np.eye(p)
-    current = np.eye(p)
+    correlation = np.eye(p)
     block = max(1, 400_000 // max(1, len(columns) * n))
-    for sweep in range(sweeps):
-        if sweep % block == 0:
-            uniform = open_uniform(rng, (block, len(columns), n))
-        before = z[columns] if some_fixed.any() else None
-        gibbs_sweep(z, np.linalg.inv(current), columns, threshold, sign, uniform[sweep % block])
-        if before is not None:
-            z[columns] = np.where(fixed, before, z[columns])
-        covariance = inverse_wishart(prior + z @ z.T, p + 2 + n, rng)
-        correlation = cov2cor(covariance)
-        current = covariance if feed_back == "covariance" else correlation
-        yield correlation, 1.0
+    while True:
+        for uniform in open_uniform(rng, (block, len(columns), n)):
+            gibbs_sweep(z, np.linalg.inv(correlation), columns, threshold, sign, uniform)
+            correlation = cov2cor(inverse_wishart(prior + z @ z.T, p + 2 + n, rng))
+            yield correlation, 1.0
 
 
 class Metropolis:
     """Random-walk Metropolis over correlation matrices, preconditioned by the observed information at the maximum."""
 
     def __init__(self, observed: Observed, scale: np.ndarray):
-        self.rows, self.columns = off_diagonal(observed.p)
-        with np.errstate(all="ignore"):
-            mode = MaximumLikelihood(fit_scale=False)
-            mode.history_ = {"objective": [], "change": [], "correlation": []}
-            _, correlation = mode._estimate(observed)
-        self.start = keep_positive_definite(correlation, 1e-3)
-        information = observed_information(observed, scale, self.start)[
-            observed.p0 :, observed.p0 :
-        ]
+        if observed.p < 2:
+            raise DataError("one response has no correlation to sample; give at least two")
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            mode = MaximumLikelihood(fit_scale=False).fit_observed(observed).parameters_
+        self.start = keep_positive_definite(mode.correlation.numpy(), 1e-3)
+        p0 = observed.p0
+        information = observed_information(observed, scale, self.start)[p0:, p0:]
         # The uniform prior on (-1, 1) has precision 3: it bounds the steps where the data say nothing.
         values, vectors = np.linalg.eigh(information)
-        self.root = vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
+        root = vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
+        self.step = 2.38 / np.sqrt(len(root)) * root
 
     def chain(
-        self,
-        observed: Observed,
-        scale: np.ndarray,
-        sweeps: int,
-        rng: np.random.Generator,
-        feed_back: str,
-    ):
+        self, observed: Observed, scale: np.ndarray, rng: np.random.Generator
+    ) -> Iterator[tuple[np.ndarray, float]]:
         """Yield the matrix after each step, and whether the proposal was accepted."""
-        if len(self.rows) == 0:
-            raise DataError("one response has no correlation to sample; give at least two")
-        step = 2.38 / np.sqrt(len(self.rows)) * self.root
-        current, value = (
-            self.start,
-            observed.n * expected_moments(observed, scale, self.start).log_likelihood,
-        )
-        for _ in range(sweeps):
-            proposal = from_off_diagonal(
-                current[self.rows, self.columns] + step @ rng.standard_normal(len(self.rows)),
-                observed.p,
-            )
-            accepted = 0.0
-            if np.linalg.eigvalsh(proposal)[0] > 1e-6:
-                proposed = observed.n * expected_moments(observed, scale, proposal).log_likelihood
+
+        def log_posterior(correlation):
+            return observed.n * expected_moments(observed, scale, correlation).log_likelihood
+
+        upper = off_diagonal(observed.p)
+        current, value = self.start, log_posterior(self.start)
+        while True:
+            move = self.step @ rng.standard_normal(len(self.step))
+            proposal, accepted = from_off_diagonal(current[upper] + move, observed.p), 0.0
+            if smallest_eigenvalue(proposal) > EIGENVALUE_FLOOR:
+                proposed = log_posterior(proposal)
                 if np.log(open_uniform(rng, ())) < proposed - value:
                     current, value, accepted = proposal, proposed, 1.0
             yield current, accepted

@@ -6,18 +6,19 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from cevit_lib.estimation.base import CopulaEstimator, starting_correlation
+from cevit_lib.estimation.base import CopulaEstimator
 from cevit_lib.estimation.correlation import (
-    EIGENVALUE_FLOOR,
     correlation_from_unconstrained,
     cov2cor,
     from_off_diagonal,
     keep_positive_definite,
     off_diagonal,
     smallest_eigenvalue,
+    starting_correlation,
     unconstrained_from_correlation,
 )
-from cevit_lib.estimation.e_step import expected_moments, plugged_in_moments
+from cevit_lib.estimation.em import FastMCEM
+from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
 
 #: Largest free coordinate of the correlation matrix: correlations then stay below 1 - 5e-7.
@@ -104,8 +105,6 @@ class MaximumLikelihood(CopulaEstimator):
         Of the quasi-Newton search; ``tol`` bounds the largest entry of the mean log-likelihood's gradient.
     initial : (p, p) array, optional
         Starting matrix; by default a few cheap expectation steps from the identity.
-    continuous : int, optional
-        Number of continuous responses; found from ``y`` if not given.
 
     Attributes
     ----------
@@ -125,63 +124,51 @@ class MaximumLikelihood(CopulaEstimator):
         "no interior maximum"
     )
 
-    def __init__(
-        self,
-        fit_scale=True,
-        standard_errors=False,
-        max_iter=200,
-        tol=1e-6,
-        initial=None,
-        continuous=None,
-    ):
+    def __init__(self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None):
         self.fit_scale = fit_scale
         self.standard_errors = standard_errors
         self.max_iter = max_iter
         self.tol = tol
         self.initial = initial
-        self.continuous = continuous
 
     def _start(self, observed: Observed, scale: np.ndarray) -> np.ndarray:
         correlation = starting_correlation(self.initial, observed.p)
+        cheap = FastMCEM(variances=True)
         for _ in range(5 if self.initial is None else 0):
-            second_moment = plugged_in_moments(
-                observed, scale, correlation, "univariate", variances=True
-            )
+            second_moment, _ = cheap.e_step(observed, scale, correlation)
             correlation = keep_positive_definite(cov2cor(second_moment), 1e-3)
         return correlation
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
-        scale, p, p0 = observed.residual_scale(), observed.p, observed.p0
+        scale, p = observed.residual_scale(), observed.p
         start = self._start(observed, scale)
-        free = p0 if self.fit_scale else 0
+        free = observed.p0 if self.fit_scale else 0
 
         def unpack(point):
-            return scale * np.exp(point[:free]) if free else scale, *correlation_from_unconstrained(
-                point[free:], p
-            )
+            sigma = scale * np.exp(point[:free]) if free else scale
+            return sigma, *correlation_from_unconstrained(point[free:], p)
 
         def objective(point):
             sigma, correlation, pull_back = unpack(point)
             value, in_scale, in_correlation = log_likelihood_and_score(
-                observed, sigma, guarded(correlation)
+                observed, sigma, keep_positive_definite(correlation)
             )
             gradient = np.concatenate([(in_scale * sigma)[:free], pull_back(in_correlation)])
-            self._last = (value, correlation)
             return -value, -gradient
 
-        def record(_):
-            self.history_["objective"].append(self._last[0])
-            self.history_["correlation"].append(self._last[1])
+        def record(intermediate_result):
+            self.history_["objective"].append(-float(intermediate_result.fun))
+            self.history_["correlation"].append(unpack(intermediate_result.x)[1])
 
         self.history_["correlation"].append(start)
-        bounds = [(-7.0, 7.0)] * free + [(-COORDINATE_BOUND, COORDINATE_BOUND)] * (p * (p - 1) // 2)
-        point = np.concatenate([np.zeros(free), unconstrained_from_correlation(start)])
+        coordinates = unconstrained_from_correlation(start)
         found = minimize(
             objective,
-            point,
+            np.concatenate([np.zeros(free), coordinates]),
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=[(-7.0, 7.0)] * free
+            + [(-COORDINATE_BOUND, COORDINATE_BOUND)] * len(coordinates),
             callback=record,
             options={
                 "maxiter": self.max_iter,
@@ -191,14 +178,12 @@ class MaximumLikelihood(CopulaEstimator):
                 "maxls": 40,
             },
         )
-        del self._last
         self.n_iter_ = int(found.nit)
         sigma, correlation, _ = unpack(found.x)
-        correlation = guarded(correlation)
+        correlation = keep_positive_definite(correlation)
         # A search that ends on its bound has run away from a maximum that does not exist inside.
-        self.converged_ = bool(found.success or np.abs(found.jac).max() < 1e-5) and bool(
-            np.abs(found.x[free:]).max(initial=0.0) < COORDINATE_BOUND
-        )
+        inside = np.abs(found.x[free:]).max(initial=0.0) < COORDINATE_BOUND
+        self.converged_ = bool(inside and (found.success or np.abs(found.jac).max() < 1e-5))
         self.log_likelihood_ = -float(found.fun)
         if self.standard_errors:
             self._measure_errors(observed, sigma, correlation)
@@ -207,17 +192,11 @@ class MaximumLikelihood(CopulaEstimator):
     def _measure_errors(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> None:
-        covariance, errors = errors_from_information(
-            observed_information(observed, scale, correlation)
-        )
+        information = observed_information(observed, scale, correlation)
+        covariance, errors = errors_from_information(information)
         matrix = from_off_diagonal(errors[observed.p0 :], observed.p)
         np.fill_diagonal(matrix, 0.0)
         self.covariance_ = torch.from_numpy(covariance)
         self.standard_errors_ = StandardErrors(
             torch.from_numpy(matrix), torch.from_numpy(errors[: observed.p0])
         )
-
-
-def guarded(correlation: np.ndarray) -> np.ndarray:
-    """Return the matrix, lifted off singularity if need be."""
-    return keep_positive_definite(correlation, EIGENVALUE_FLOOR)

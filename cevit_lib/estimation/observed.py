@@ -61,16 +61,6 @@ class Observed:
     p: int
     p0: int
 
-    @property
-    def p1(self) -> int:
-        """Number of binary responses."""
-        return self.p - self.p0
-
-    @property
-    def complete(self) -> bool:
-        """Whether no response is missing."""
-        return all(len(pattern.missing) == 0 for pattern in self.patterns)
-
     def residual_scale(self) -> np.ndarray:
         """Return ``sigma``: the SD of each column of residuals (Section 2.3), over the patients who have it.
 

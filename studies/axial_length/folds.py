@@ -38,7 +38,7 @@ def fit_arm(arm: str, design: np.ndarray, y: np.ndarray) -> Regression:
     margins = fit_regression(design, y, 2, "none")
     if arm == "independence":
         return margins
-    estimate = ExactEM(continuous=2).fit(margins.outputs(design), y)
+    estimate = ExactEM().fit(margins.outputs(design), y, continuous=2)
     parameters = CopulaParameters(estimate.parameters_.correlation, margins.parameters.scale)
     return Regression(margins.coefficients, parameters, np.nan, estimate.converged_, "both eyes")
 

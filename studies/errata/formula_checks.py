@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
-from cevit_lib.estimation.em import m_step
+from cevit_lib.estimation import ExactEM
 from cevit_lib.records import find_record, load_records, new_record, write_record
 from studies import theory
 
@@ -239,7 +239,9 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
     deflated[:2, 2:] *= 0.9
     deflated[2:, :2] = deflated[:2, 2:].T
     deflated[2, 3] = deflated[3, 2] = 0.5 * scatter[2, 3]
-    rescaled, constrained = (m_step(deflated, scatter, kind) for kind in ("cov2cor", "constrained"))
+    rescaled, constrained = (
+        ExactEM(rescale=rescale).m_step(deflated, scatter) for rescale in (True, False)
+    )
     for rho in c["rho34"]:
         gamma = theory.correlation_from(*scatter[np.triu_indices(4, 1)][:5], rho)
         changed[f"{rho:g}"] = theory.trace_term(gamma, scatter)

@@ -41,11 +41,11 @@ TRUTH = np.array([TOY_CORRELATION[pair] for pair in PAIRS])
 
 ESTIMATORS = {
     "fmcem": lambda c, rng: FastMCEM(),
-    "fmcem-bivariate": lambda c, rng: FastMCEM(e_step="bivariate"),
-    "fmcem-constrained": lambda c, rng: FastMCEM(m_step="constrained", max_iter=500),
+    "fmcem-bivariate": lambda c, rng: FastMCEM(means="bivariate"),
+    "fmcem-constrained": lambda c, rng: FastMCEM(rescale=False, max_iter=500),
     "fmcem-variances": lambda c, rng: FastMCEM(variances=True),
     "mcem": lambda c, rng: MonteCarloEM(rng=rng),
-    "em-cov2cor": lambda c, rng: ExactEM(m_step="cov2cor"),
+    "em-cov2cor": lambda c, rng: ExactEM(rescale=True),
     "em": lambda c, rng: ExactEM(),
     "ml": lambda c, rng: MaximumLikelihood(),
     "mcmc": lambda c, rng: RankLikelihoodMCMC(

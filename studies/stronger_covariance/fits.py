@@ -45,9 +45,9 @@ def estimator(role: str, rng: np.random.Generator, sweeps: int):
         return RankLikelihoodMCMC(sampler, sweeps=sweeps, burn_in=sweeps // 4, thin=5, rng=rng)
     return {
         "maximum-likelihood": lambda: MaximumLikelihood(),
-        "exact-em": lambda: ExactEM(m_step="cov2cor", max_iter=1000),
+        "exact-em": lambda: ExactEM(rescale=True, max_iter=1000),
         "fmcem": lambda: FastMCEM(max_iter=500),
-        "fmcem-bivariate": lambda: FastMCEM(e_step="bivariate"),
+        "fmcem-bivariate": lambda: FastMCEM(means="bivariate"),
         "score-correlation": GaussianScoreCorrelation,
     }[role]()
 

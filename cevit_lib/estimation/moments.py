@@ -7,13 +7,13 @@ orthant by the labels: equation (12). Missing scores are normal given the rest, 
 """
 
 import functools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import erfcx, log_ndtr, ndtr
 
+from cevit_lib.estimation.correlation import complete_objective
 from cevit_lib.estimation.observed import Observed, Pattern
 from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_multivariate_normal_cdf
 
@@ -37,16 +37,15 @@ class Regression(NamedTuple):
         return cls(slope, correlation[np.ix_(target, target)] - slope @ cross.T)
 
 
-@dataclass
-class Moments:
-    """What one E-step returns, summed over the patients of one pattern.
+class Moments(NamedTuple):
+    """What one E-step returns: a mean over patients.
 
     Attributes
     ----------
     second : (p, p) array
-        Sum of ``E[z z' | observed]``.
+        ``E[z z' | observed]``.
     log_likelihood : float
-        Sum of the log-density of the observed responses, without the ``- sum log sigma`` of the residuals' scale.
+        Log-density of the observed responses.
     """
 
     second: np.ndarray
@@ -58,14 +57,15 @@ def inverse_mills(b: np.ndarray) -> np.ndarray:
     return np.sqrt(2.0 / np.pi) / erfcx(b * -np.sqrt(0.5))
 
 
-def univariate_means(mean: np.ndarray, sd: np.ndarray, part: Pattern):
-    """Return each latent's mean under its own truncated normal, and the standardised limits.
+def univariate_moments(mean: np.ndarray, sd: np.ndarray, part: Pattern):
+    """Return mean and variance, (n, b) both, of each latent under its own truncated normal.
 
-    This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``, which
-    ignore that the two latents of (12) are truncated together.
+    The means are Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``,
+    which ignore that the two latents of (12) are truncated together.
     """
     limit = part.sign * (mean - part.threshold) / sd
-    return mean + part.sign * sd * inverse_mills(limit), limit
+    hazard = inverse_mills(limit)
+    return mean + part.sign * sd * hazard, sd**2 * (1.0 - hazard * (limit + hazard))
 
 
 @functools.cache
@@ -177,100 +177,64 @@ def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     """Return means, summed second moment and log-probability of the latents behind the observed labels."""
     labels = part.sign.shape[1]
     if labels == 0:
-        return mean, np.zeros((0, 0)), np.zeros(len(mean))
+        return mean, np.zeros((0, 0)), 0.0
     if labels == 1:
         sd = np.sqrt(covariance[0])
-        means, limit = univariate_means(mean, sd, part)
-        shift = means - mean
-        # E w^2 = 1 - b lambda(b), with w the standardised latent
-        spread = covariance[0, 0] * (1.0 - limit * part.sign * shift / sd).sum()
-        return (
-            means,
-            (mean**2 + 2 * mean * shift).sum(keepdims=True) + spread,
-            log_ndtr(limit[:, 0]),
-        )
+        means, variances = univariate_moments(mean, sd, part)
+        log_p = log_ndtr(part.sign * (mean - part.threshold) / sd)
+        return means, means.T @ means + variances.sum(), log_p
     return (bivariate_moments if labels == 2 else orthant_moments)(mean, covariance, part)
 
 
-def pattern_moments(part: Pattern, scale: np.ndarray, correlation: np.ndarray) -> Moments:
-    """Return the exact expected second moment and log-likelihood of one pattern's patients."""
-    a, b = part.continuous, part.binary
-    within = Regression.of(correlation, b, a)
-    a_factor = np.linalg.cholesky(correlation[np.ix_(a, a)])
-    log_det = 2.0 * np.log(np.diag(a_factor)).sum()
-    seen = np.zeros((len(part.seen),) * 2)
-    log_likelihood = 0.0
-    for block in part.blocks(BLOCK):
-        u = block.residual / scale[a]
-        means, second, log_p = latent_moments(u @ within.slope.T, within.covariance, block)
-        whitened = np.linalg.solve(a_factor, u.T)
-        log_likelihood += (
-            log_p.sum() - 0.5 * (whitened**2).sum() - 0.5 * len(u) * (len(a) * LOG_TWO_PI + log_det)
-        )
-        cross = u.T @ means
-        seen += np.block([[u.T @ u, cross], [cross.T, second]])
-    return Moments(_with_missing(seen, part, correlation), float(log_likelihood))
+def expected_moments(
+    observed: Observed, scale: np.ndarray, correlation: np.ndarray, latent=latent_moments
+) -> Moments:
+    """Return the mean over all patients of ``E[z z']``, and the mean log-likelihood.
 
-
-def _with_missing(seen: np.ndarray, part: Pattern, correlation: np.ndarray) -> np.ndarray:
-    """Return the (p, p) second moment from that of the observed scores: missing ones are normal given these."""
-    order, m = part.seen, part.missing
-    second = np.empty_like(correlation)
-    second[np.ix_(order, order)] = seen
-    if len(m):
-        given = Regression.of(correlation, m, order)
-        cross = given.slope @ seen
-        second[np.ix_(m, order)], second[np.ix_(order, m)] = cross, cross.T
-        second[np.ix_(m, m)] = cross @ given.slope.T + len(part) * given.covariance
-    return second
-
-
-def expected_moments(observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> Moments:
-    """Return the exact E-step of all patients: the mean of ``E[z z']`` and the mean log-likelihood.
-
-    The log-likelihood is that of the observed responses in their own units, divided by the number of patients.
-    """
-    parts = [pattern_moments(part, scale, correlation) for part in observed.patterns]
-    log_scale = sum(len(part) * np.log(scale[part.continuous]).sum() for part in observed.patterns)
-    return Moments(
-        sum(part.second for part in parts) / observed.n,
-        float(sum(part.log_likelihood for part in parts) - log_scale) / observed.n,
-    )
-
-
-def plugged_in_moments(
-    observed: Observed,
-    scale: np.ndarray,
-    correlation: np.ndarray,
-    e_step: str,
-    variances: bool = False,
-) -> np.ndarray:
-    r"""Return :math:`n^{-1} Z Z'` of Algorithm 2: outer products of expected scores instead of expected products.
+    The log-likelihood is that of the observed responses in their own units.
 
     Parameters
     ----------
-    e_step : "univariate" or "bivariate"
-        Means of ``2n`` univariate truncated normals, or the exact means of (12).
-    variances : bool
-        Add the univariate truncated variances to the diagonal (a cheap correction; not in the paper).
+    scale, correlation : (p0,), (p, p) arrays
+    latent : callable (mean, covariance, pattern) -> means, second moment, log probability
+        What is expected of the latent scores behind a pattern's labels, whose normal law before truncation has these
+        means (n, b) and this covariance (b, b): by default the exact moments; fMCEM has its own.
     """
-    total = np.zeros_like(correlation)
+    second, log_likelihood = np.zeros_like(correlation), 0.0
     for part in observed.patterns:
-        a, b = part.continuous, part.binary
-        within = Regression.of(correlation, b, a)
-        sd = np.sqrt(np.diag(within.covariance))
-        seen = np.zeros((len(part.seen),) * 2)
-        for block in part.blocks(BLOCK):
-            u = block.residual / scale[a]
-            mean = u @ within.slope.T
-            means, limit = univariate_means(mean, sd, block)
-            if e_step == "bivariate":
-                means = latent_moments(mean, within.covariance, block)[0]
-            z = np.concatenate([u, means], axis=1)
-            seen += z.T @ z
-            if variances:
-                mills = block.sign * (means - mean) / sd
-                added = sd**2 * (1.0 - mills * (limit + mills)).sum(axis=0)
-                seen[range(len(a), len(seen)), range(len(a), len(seen))] += added
-        total += _with_missing(seen, part, correlation)
-    return total / observed.n
+        a = part.continuous
+        seen, log_probability = sum_of_pattern(part, scale, correlation, latent)
+        second += with_missing(seen, part, correlation)
+        own = complete_objective(
+            correlation[np.ix_(a, a)], seen[: len(a), : len(a)] / len(part)
+        )  # log-density of the continuous scores, but for its constant
+        own -= 0.5 * len(a) * LOG_TWO_PI + np.log(scale[a]).sum()
+        log_likelihood += log_probability + len(part) * own
+    return Moments(second / observed.n, float(log_likelihood) / observed.n)
+
+
+def sum_of_pattern(part: Pattern, scale: np.ndarray, correlation: np.ndarray, latent):
+    """Return the summed second moment of the observed responses' scores, and the labels' log probability."""
+    a, b = part.continuous, part.binary
+    law = Regression.of(correlation, b, a)
+    seen, log_probability = np.zeros((len(part.seen),) * 2), 0.0
+    for block in part.blocks(BLOCK):
+        u = block.residual / scale[a]
+        means, second, log_p = latent(u @ law.slope.T, law.covariance, block)
+        cross = u.T @ means
+        seen += np.block([[u.T @ u, cross], [cross.T, second]])
+        log_probability += np.sum(log_p)
+    return seen, log_probability
+
+
+def with_missing(seen: np.ndarray, part: Pattern, correlation: np.ndarray) -> np.ndarray:
+    """Return the (p, p) summed second moment from that of the observed scores: missing ones are normal given these."""
+    order, missing = part.seen, part.missing
+    second = np.empty_like(correlation)
+    second[np.ix_(order, order)] = seen
+    if len(missing):
+        law = Regression.of(correlation, missing, order)
+        cross = law.slope @ seen
+        second[np.ix_(missing, order)], second[np.ix_(order, missing)] = cross, cross.T
+        second[np.ix_(missing, missing)] = cross @ law.slope.T + len(part) * law.covariance
+    return second
