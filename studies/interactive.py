@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, new_figure, style
+from cevit_lib.clinic.old_style import color, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ html[data-theme="dark"] .cevit-moving.moves { background: transparent; color: #e
 @cache
 def script() -> str:
     """The text of ``interactive.js``."""
-    return files("cevit_lib.clinic.style").joinpath("interactive.js").read_text(encoding="utf-8")
+    return files("studies").joinpath("interactive.js").read_text(encoding="utf-8")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, new_figure, save, style
+from cevit_lib.clinic.old_style import color, new_figure, save, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -130,7 +130,7 @@ def test_the_marks_are_those_that_the_badge_prints():
     )
     record |= {"scale": "paper", "dirty": False}
     assert not any(mark in badge([record]) for mark in (*pages.SMOKE_MARKS, pages.DIRTY_MARK))
-    figure, _ = new_figure()
+    figure, _ = new_figure(2.0)
     assert any(text.get_text() in pages.SMOKE_MARKS for text in mark_smoke(figure).texts)
 
 
@@ -329,24 +329,3 @@ def test_the_contents_name_only_files_that_exist_or_are_made():
     for name in names:
         if Path(name).parent != pages.EXECUTED:
             assert (ROOT / f"{name}.md").is_file(), name
-
-
-def test_a_figure_of_the_book_shows_itself_without_pyplot():
-    """Jupyter asks a figure for its picture; equal figures give equal bytes, so a rebuilt page is the same page."""
-    from cevit_lib.clinic.style import new_figure
-
-    def drawn():
-        figure, axes = new_figure("wide", columns=2)
-        axes[0].plot([0, 1])
-        return figure._repr_png_()
-
-    first = drawn()
-    assert first.startswith(b"\x89PNG") and first == drawn()
-
-
-def test_an_unknown_colour_is_refused_with_the_known_ones():
-    from cevit_lib.clinic.style import color
-
-    assert color("left") == color("OS") != color("right")
-    with pytest.raises(KeyError, match="no colour is defined for 'middle'; known: .*left"):
-        color("middle")

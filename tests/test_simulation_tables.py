@@ -204,6 +204,7 @@ def test_sensitivity_has_a_row_for_every_setting_and_arm(smoke):
 
 
 def test_pictures_of_a_smoke_grid_are_marked(smoke):
+    from cevit_lib.clinic.style import png
     from tools.pages import SMOKE_MARKS
 
     frame, marks = tables.metrics_frame(smoke.records), {"note": smoke.note, "smoke": smoke.smoke}
@@ -212,12 +213,12 @@ def test_pictures_of_a_smoke_grid_are_marked(smoke):
         figures.plot_metrics(frame, ["MAE_L", "AUC_R", "joint ACC"], **marks),
         figures.plot_gamma(tables.gamma_errors(smoke.records), **marks),
         figures.plot_differences(tables.comparisons(frame), **marks),
-        figures.plot_sensitivity([("n", "patients", rows)], **marks),
+        figures.plot_sensitivity([("n", "patients", rows)], "difference", "MAE", **marks),
         figures.plot_curves(tables.curves(smoke.records), **marks),
     ]
     for figure in drawn:
         assert any(text.get_text() in SMOKE_MARKS for text in figure.texts)
-        assert figure._repr_png_()
+        assert png(figure)
     assert tables.costs(smoke.records).loc["warm-up", "seconds a fit"] > 0
 
 

@@ -241,12 +241,12 @@ def _arms(pooled: Pooled) -> str:
 def _correlation(pooled: Pooled) -> str:
     import numpy as np
 
-    from studies.fit.figures import plot_correlation
+    from cevit_lib.clinic.report_figures import plot_correlation
 
     found = np.array([record["parameters"]["correlation"] for record in pooled.records])
-    panels = [("mean of the folds", found.mean(0))]
+    panels = {"mean of the folds": found.mean(0)}
     if len(found) > 1:
-        panels.append(("standard deviation", found.std(0, ddof=1)))
+        panels["standard deviation"] = found.std(0, ddof=1)
     names = [name.replace("_", " ") for name in pooled.responses]
     return figure(
         plot_correlation(panels, names), "Correlations of what the network leaves unexplained."

@@ -1,19 +1,23 @@
-"""Pictures of the report on a fit: predicted against observed, and how far probabilities can be believed."""
+"""Pictures of the report on a fit: predictions, calibration, and the correlations of what is left unexplained."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from cevit_lib.clinic.style import color, new_figure, style
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from cevit_lib.metrics import CalibrationCurve
 
+LINE = {"color": COLORS["grey"], "linewidth": 1}
 
+
+@drawn
 def plot_predicted(
     panels: list[tuple[str, np.ndarray, np.ndarray]], half_width: list[float]
 ) -> Figure:
@@ -26,96 +30,76 @@ def plot_predicted(
     half_width : list of float
         Of the prediction interval of each, in its units.
     """
-    with style():
-        figure, axes = new_figure("wide", columns=len(panels), squeeze=False)
-        for ax, (name, predicted, observed), half in zip(axes[0], panels, half_width, strict=True):
-            seen = np.isfinite(observed) & np.isfinite(predicted)
-            ends = np.array(
-                [observed[seen].min(initial=np.inf), observed[seen].max(initial=-np.inf)]
-            )
-            if seen.any():
-                ax.fill_between(
-                    ends, ends - half, ends + half, color=color("light"), alpha=0.6, linewidth=0
-                )
-                ax.plot(ends, ends, color=color("grey"), linewidth=1)
-            eye = "OS" if "_OS" in name else "OD" if "_OD" in name else "both"
-            ax.scatter(
-                observed[seen], predicted[seen], s=12, color=color(eye), alpha=0.7, linewidths=0
-            )
-            ax.set_xlabel(f"observed {name}")
-            ax.set_ylabel("predicted")
+    import seaborn as sns
+
+    figure, axes = new_figure(3.2, columns=len(panels), squeeze=False)
+    for ax, (name, predicted, observed), half in zip(axes[0], panels, half_width, strict=True):
+        seen = pd.DataFrame({f"observed {name}": observed, "predicted": predicted}).dropna()
+        ends = seen.iloc[:, 0].agg(["min", "max"])
+        band = {"color": COLORS["light"], "alpha": 0.6, "linewidth": 0}
+        ax.fill_between(ends, ends - half, ends + half, **band)
+        ax.plot(ends, ends, **LINE)
+        eye = "OS" if "_OS" in name else "OD" if "_OD" in name else "both"
+        dots = {"color": COLORS[eye], "s": 14, "alpha": 0.7, "linewidth": 0}
+        sns.scatterplot(seen, x=f"observed {name}", y="predicted", ax=ax, **dots)
     return figure
 
 
+@drawn
 def plot_calibrated(curves: dict[str, CalibrationCurve]) -> Figure:
     """Draw the share of positives against the mean predicted probability, groups of patients with 95 % intervals."""
-    with style():
-        figure, axes = new_figure("wide", columns=max(1, len(curves)), squeeze=False)
-        for ax, (name, curve) in zip(axes[0], curves.items(), strict=False):
-            ax.plot([0, 1], [0, 1], color=color("grey"), linewidth=1)
-            spread = np.abs(np.stack([curve.observed - curve.low, curve.high - curve.observed]))
-            ax.errorbar(
-                curve.predicted, curve.observed, spread, fmt="o", color=color("ours"), capsize=2
-            )
-            ax.set_xlabel(f"predicted probability of {name}")
-            ax.set_ylabel("share observed")
-            ax.set_xlim(-0.02, 1.02)
-            ax.set_ylim(-0.02, 1.02)
+    figure, axes = new_figure(3.2, columns=len(curves), squeeze=False)
+    look = {"color": METHODS["exact"].color, "fmt": "o", "capsize": 2}
+    for ax, (name, curve) in zip(axes[0], curves.items(), strict=True):
+        ax.plot([0, 1], [0, 1], **LINE)
+        spread = np.abs([curve.observed - curve.low, curve.high - curve.observed])
+        ax.errorbar(curve.predicted, curve.observed, spread, **look)
+        ax.set(xlabel=f"predicted probability of {name}", ylabel="share observed")
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return figure
 
 
-def plot_photographs(panels: list[tuple[str, np.ndarray]]) -> Figure:
-    """Show pictures side by side.
-
-    Parameters
-    ----------
-    panels : list of (title, (height, width, 3) bytes)
-    """
-    with style(axes__grid=False):
-        figure, axes = new_figure((7.2, 2.2), columns=len(panels), squeeze=False)
-        for ax, (title, picture) in zip(axes[0], panels, strict=True):
-            ax.imshow(picture)
-            ax.set_title(title)
-            ax.set_axis_off()
-    return figure
-
-
-def plot_updates(
-    before: np.ndarray, after: np.ndarray, truth: np.ndarray, names: list[str], response: str
+@drawn
+def plot_correlation(
+    panels: dict[str, np.ndarray],
+    names: list[str],
+    texts: dict[str, np.ndarray] | None = None,
+    largest: float = 1.0,
+    bar: str = "correlation",
 ) -> Figure:
-    """Draw each patient's prediction and interval before and after a measurement, and what was held back.
+    """Draw symmetric matrices side by side as heat maps with their numbers, without their diagonals.
 
     Parameters
     ----------
-    before, after : (n, 3) arrays
-        Mean, lower and upper end.
-    truth : (n,) array
+    panels : dict
+        Title -> matrix ``(p, p)``.
     names : list of str
-        Of the patients.
-    response : str
-        What is predicted, with its unit.
+        Of the ``p`` responses.
+    texts : dict, optional
+        Title -> what is written into the cells, ``(p, p)``; two decimals are the default.
+    largest : float
+        Value at the ends of the colours.
+    bar : str
+        What the colours mean.
     """
-    with style(axes__grid__axis="x"):
-        figure, ax = new_figure((7.2, 0.32 * len(names) + 1.2))
-        place = np.arange(len(names))
-        for values, shift, kind, label in (
-            (before, -0.16, "grey", "photographs alone"),
-            (after, 0.16, "ours", "and the measured fellow eye"),
-        ):
-            ends = np.abs(values[:, 1:] - values[:, :1]).T
-            ax.errorbar(
-                values[:, 0],
-                place + shift,
-                xerr=ends,
-                fmt="o",
-                color=color(kind),
-                capsize=2,
-                label=label,
-            )
-        ax.scatter(truth, place, marker="x", color=color("truth"), zorder=3, label="held back")
-        ax.set_yticks(place, names)
-        ax.set_ylim(len(names) - 0.5, -0.5)
-        ax.set_xlabel(response)
-        ax.set_ylabel("patient")
-        figure.legend(loc="outside upper center", ncols=3)
+    import seaborn as sns
+
+    texts = texts or {title: np.vectorize("{:.2f}".format)(m) for title, m in panels.items()}
+    figure, axes = new_figure(2.9, columns=len(panels), sharey=True, squeeze=False)
+    colors = {"cmap": "PRGn", "vmin": -largest, "vmax": largest, "cbar": False}
+    short = [name.replace(" ", "\n") for name in names]
+    for ax, (title, matrix) in zip(axes[0], panels.items(), strict=True):
+        sns.heatmap(
+            pd.DataFrame(matrix, index=names, columns=short),
+            mask=np.eye(len(names), dtype=bool),
+            annot=texts[title],
+            fmt="",
+            annot_kws={"fontsize": 8},
+            square=True,
+            ax=ax,
+            **colors,
+        )
+        ax.set_title(title)
+        ax.tick_params(length=0, labelsize=8, rotation=0)
+    figure.colorbar(axes[0, 0].collections[0], ax=list(axes[0]), shrink=0.8, label=bar)
     return figure

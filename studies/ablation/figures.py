@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, mark_smoke, new_figure, style
+from cevit_lib.clinic.old_style import color, mark_smoke, new_figure, style
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, new_figure, style
+from cevit_lib.clinic.old_style import color, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, mark_smoke, new_figure, style
+from cevit_lib.clinic.old_style import color, mark_smoke, new_figure, style
 
 EYES = {"OS": "left", "OD": "right"}
 _DARK = "#1a1a1a"

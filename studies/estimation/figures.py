@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cevit_lib.clinic.style import COLORS, LINES, MARKERS, new_figure
+from cevit_lib.clinic.old_style import COLORS, LINES, MARKERS, new_figure
 
 PAIRS = tuple(zip(*np.triu_indices(4, 1), strict=True))
 NAMES = tuple(f"rho{i + 1}{j + 1}" for i, j in PAIRS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cevit_lib.clinic.style import color, mark_smoke, new_figure, style
+from cevit_lib.clinic.old_style import color, mark_smoke, new_figure, style
 
 TRUE_R34, TRUE_R12 = 0.569, 0.72
 LABELS = {

@@ -1,0 +1,140 @@
+"""Charts that several chapters draw, by seaborn and in the house style: tidy frames in, a grid of panels out.
+
+A frame's column ``method`` holds the words of its methods; ``looks`` maps these words to a `Look`, in the order of the
+legend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import seaborn as sns
+
+from cevit_lib.clinic.style import COLORS, PAGE_WIDTH, Look, new_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+TRUTH = {"color": COLORS["ink"], "linestyle": ":", "linewidth": 1.2}
+"""How a line of the truth, or of the best that is possible, is drawn."""
+ZERO = {"color": COLORS["grey"], "linestyle": "-", "linewidth": 0.8}
+"""How a line of reference is drawn."""
+
+
+def panel_size(columns: int, height: float) -> dict[str, float]:
+    """Return seaborn's ``height`` and ``aspect`` of panels that fill the width of a page."""
+    return {"height": height, "aspect": PAGE_WIDTH / columns / height}
+
+
+def lines(frame: pd.DataFrame, columns: list[str], looks: dict[str, Look], **grid: Any) -> Any:
+    """Draw one line a method in each panel.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : [x, y] or [x, y, error]
+        What is drawn, with bars from ``y - error`` to ``y + error`` where there is an error.
+    looks : dict
+    **grid
+        Of ``seaborn.FacetGrid``.
+
+    Returns
+    -------
+    seaborn.FacetGrid
+    """
+    colors, markers, styles, faces = zip(*looks.values(), strict=True)
+    faces = [face or color for face, color in zip(faces, colors, strict=True)]
+    shapes = {"marker": markers, "linestyle": styles, "markerfacecolor": faces}
+    order = {"hue": "method", "hue_order": list(looks), "palette": colors}
+    panels = sns.FacetGrid(frame, **order, hue_kws=shapes, **grid)
+    panels.map(plt.errorbar if len(columns) == 3 else plt.plot, *columns)
+    return panels.set_titles("{col_name}")
+
+
+def boxes(frame: pd.DataFrame, metrics: list[str], looks: dict[str, Look], value: str) -> Any:
+    """Draw box plots of metrics by method, one panel a metric, two in a row.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns ``metric``, ``method`` and ``value``.
+    metrics : list of str
+        ``_L`` and ``_R`` at their ends are written as the eyes they mean.
+    looks : dict
+    value : str
+        Column to draw.
+
+    Returns
+    -------
+    seaborn.FacetGrid
+    """
+    looks = {word: look for word, look in looks.items() if word in set(frame["method"])}
+    colors = {word: look.color for word, look in looks.items()}
+    look = {
+        "width": 0.65,
+        "linewidth": 0.9,
+        "boxprops": {"alpha": 0.6},
+        "fliersize": 2,
+        "linecolor": COLORS["ink"],
+    }
+    shape = {"col": "metric", "col_wrap": 2, "col_order": metrics, "sharex": False}
+    grid = sns.catplot(
+        frame,
+        kind="box",
+        x=value,
+        y="method",
+        hue="method",
+        order=looks,
+        palette=colors,
+        **look,
+        **shape,
+        **panel_size(2, 0.7 + 0.2 * len(looks)),
+    )
+    for metric, ax in grid.axes_dict.items():
+        ax.set_title(metric.replace("_L", ", left eye").replace("_R", ", right eye"))
+        ax.grid(axis="x")
+        ax.grid(visible=False, axis="y")
+    return grid.set_axis_labels("", "")
+
+
+def across(grid: Any, y: float, **look: Any) -> None:
+    """Draw a line across all panels."""
+    for ax in grid.axes.flat:
+        ax.axhline(y, **look)
+
+
+def legend_below(figure: Figure, columns: int = 3) -> None:
+    """Put one legend for all panels below them."""
+    found = {
+        word: handle
+        for ax in figure.axes
+        for handle, word in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
+
+
+def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
+    """Draw paired differences with their 95 % intervals, one panel a metric, one line a question.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns ``metric, label, a, difference, low, high``; ``a`` is the arm that is asked about.
+    colors : dict
+        Arm -> colour.
+    """
+    height = 0.9 + 0.3 * rows["label"].nunique()
+    columns = rows["metric"].nunique()
+    figure, axes = new_figure(height, columns=columns, sharey=True, squeeze=False)
+    for ax, (metric, own) in zip(axes[0], rows.groupby("metric", sort=False), strict=True):
+        ax.axvline(0, **ZERO)
+        points = {"jitter": False, "size": 6, "legend": False, "zorder": 3}
+        sns.stripplot(own, x="difference", y="label", hue="a", palette=colors, ax=ax, **points)
+        ax.hlines(range(len(own)), own["low"], own["high"], colors=own["a"].map(colors))
+        better = "left" if metric.startswith(("MAE", "RMSE", "Brier")) else "right"
+        ax.set(xlabel=f"difference in {metric}\n({better} of 0 is better)", ylabel="")
+        ax.locator_params(axis="x", nbins=4)
+        ax.grid(axis="x")
+    return figure
