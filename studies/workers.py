@@ -11,17 +11,11 @@ one machine the same fits are jobs of an engine, one a job: see ``workflow/``.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cevit_lib.errors import CevitError, ParameterError, TrainingError
-
-WAIT_SECONDS = 0.5
 
 
 def listing(study: str, scale: str = "paper", folder: Any = None) -> list[dict[str, Any]]:
@@ -166,53 +160,6 @@ def _work(study, scale, device, at_once, folder, share, threads) -> str | None:
         except CevitError as error:  # the other parts do not depend on this one
             told.append(f"{device}, fits {', '.join(map(str, part))}: {error}")
     return " ".join(told) or None
-
-
-@contextlib.contextmanager
-def claim(devices: str, share: int = 1, folder: Path | None = None) -> Iterator[str]:
-    """Hold one place on one of several devices, named by commas; wait while all are taken.
-
-    A place is a lock on a file, which the system lets go when its process ends in whatever way: a killed job leaves no
-    device behind. One device alone, with ``share=1`` and no comma, is used without asking.
-
-    Parameters
-    ----------
-    devices : str
-        ``"cuda:0,cuda:1"``, or a single name.
-    share : int
-        Fits that may use one device at the same time.
-    folder : path, optional
-        Of the locks; default the machine's temporary folder, as devices belong to a machine.
-    """
-    names = [name.strip() for name in devices.split(",") if name.strip()]
-    if len(names) == 1 and share == 1:
-        yield names[0]
-        return
-    folder = folder or Path(tempfile.gettempdir()) / f"cevit-devices-{os.getuid()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    while True:
-        for slot in range(share):  # the emptiest device first
-            for name in names:
-                held = _lock(folder / f"{name.replace(':', '-')}.{slot}")
-                if held is not None:
-                    try:
-                        yield name
-                    finally:
-                        held.close()
-                    return
-        time.sleep(WAIT_SECONDS)
-
-
-def _lock(path: Path) -> Any:
-    import fcntl  # not on Windows, which has no such grids either
-
-    stream = open(path, "a")  # noqa: SIM115 - it is closed when the claim ends
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        return None
-    return stream
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cevit_lib.clinic.devices import claim
 from cevit_lib.errors import ParameterError, TrainingError
 from studies import workers
 
@@ -87,28 +88,28 @@ def test_the_list_of_a_study_and_numbers_out_of_it(tmp_path):
 
 def test_jobs_take_devices_in_turn(tmp_path):
     with (
-        workers.claim("cuda:0,cuda:1", 2, tmp_path) as first,
-        workers.claim("cuda:0,cuda:1", 2, tmp_path) as second,
+        claim("cuda:0,cuda:1", 2, tmp_path) as first,
+        claim("cuda:0,cuda:1", 2, tmp_path) as second,
     ):
         assert (first, second) == ("cuda:0", "cuda:1")
-        with workers.claim("cuda:0,cuda:1", 2, tmp_path) as third:
+        with claim("cuda:0,cuda:1", 2, tmp_path) as third:
             assert third == "cuda:0"
-    with workers.claim("cuda:3", folder=tmp_path) as named:
+    with claim("cuda:3", folder=tmp_path) as named:
         assert named == "cuda:3"
 
 
 def test_a_killed_job_leaves_its_device_free(tmp_path, root):
     program = (
-        "import pathlib, sys, time; from studies.workers import claim\n"
+        "import pathlib, sys, time; from cevit_lib.clinic.devices import claim\n"
         "with claim('a,b', 1, pathlib.Path(sys.argv[1])) as name: print(name, flush=True); time.sleep(600)"
     )
     job = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path], cwd=root, stdout=subprocess.PIPE, text=True
     )
     assert job.stdout.readline().strip() == "a"
-    with workers.claim("a,b", 1, tmp_path) as name:
+    with claim("a,b", 1, tmp_path) as name:
         assert name == "b"
     job.send_signal(signal.SIGKILL)
     job.wait()
-    with workers.claim("a,b", 1, tmp_path) as name:
+    with claim("a,b", 1, tmp_path) as name:
         assert name == "a"

@@ -33,7 +33,7 @@ def run_fit(options: argparse.Namespace) -> int:
     ParameterError
         Options that do not go together, or a fold that is not there; the message says what to give.
     """
-    from studies.workers import claim
+    from cevit_lib.clinic.devices import claim
 
     if options.study:
         return _run_number(options)
@@ -71,7 +71,8 @@ def _run_number(options: argparse.Namespace) -> int:
     """Make one fit of a study's grid: a job of an engine."""
     import json
 
-    from studies.workers import claim, listing, run_number
+    from cevit_lib.clinic.devices import claim
+    from studies.workers import listing, run_number
 
     if options.list:
         print(json.dumps(listing(options.study, options.scale, options.results)))

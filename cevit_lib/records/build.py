@@ -10,9 +10,12 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records.provenance import provenance
-from cevit_lib.records.recipes import RECIPES
+from cevit_lib.records.recipes import recipe_of
 
 SCALES = ("paper", "smoke")
+_NUMBERS = ("data", "parameters", "trace", "predictions", "columns")
+_DEFAULTS = dict.fromkeys((*_NUMBERS, "arrays", "seconds", "times", "device", "notes", "commit"))
+_DEFAULTS |= {"dtype": "float64", "status": "done"}
 
 
 def new_record(
@@ -20,28 +23,15 @@ def new_record(
     configuration: dict,
     seeds: Iterable[int],
     metrics: dict,
-    *,
     scale: str = "paper",
-    parameters: dict | None = None,
-    trace: list | dict | None = None,
-    predictions: list | dict | None = None,
-    columns: dict | None = None,
-    arrays: dict | None = None,
-    data: dict | None = None,
-    seconds: float | None = None,
-    times: dict | None = None,
-    dtype: str = "float64",
-    device=None,
-    status: str = "done",
-    notes: str | None = None,
-    commit: str | None = None,
+    **content,
 ) -> dict:
     """Return a record with its provenance filled in; ``write_record`` puts it into ``results/``.
 
     Parameters
     ----------
     study : str
-        A name in ``cevit_lib.records.recipes.RECIPES``.
+        A key of ``cevit_lib/records/studies.json``.
     configuration : dict
         The full merged configuration, defaults included. It identifies the record, so a benchmark that times
         several machines names the machine here.
@@ -63,44 +53,39 @@ def new_record(
         Such as ``{"name": "grape", "hash": ..., "split": ...}``.
     seconds, times : float and dict, optional
         Wall time in seconds: the whole and its parts.
-    dtype, device, commit : optional
-        The device defaults to CUDA where torch is imported and has it. For ``commit`` see
-        ``cevit_lib.records.provenance.commit_and_dirty``.
+    dtype, device, notes, commit : optional
+        A number's type is ``"float64"`` unless said otherwise. The device defaults to CUDA where torch is imported and
+        has it. For ``commit`` see ``cevit_lib.records.provenance.commit_and_dirty``.
     status : {"done", "not converged", "failed"}
         A failed fit is recorded too; it is never published.
 
     Raises
     ------
     ProvenanceError
-        The study has no line in ``RECIPES``, or the scale is unknown.
+        The study has no line in ``studies.json``, or the scale is unknown.
     """
     if scale not in SCALES:
         raise ProvenanceError(f"a record's scale is one of {', '.join(SCALES)}, got {scale!r}")
-    seeds = [int(seed) for seed in seeds]
-    identity = record_id(study, configuration, seeds, scale, data)
-    content = {
-        "configuration": configuration,
-        "data": data,
-        "metrics": metrics,
-        "parameters": parameters,
-        "trace": trace,
-        "predictions": predictions,
-        "columns": columns,
-        "times": {"total_seconds": seconds, **(times or {})},
-    }
+    if unknown := content.keys() - _DEFAULTS.keys():
+        raise TypeError(
+            f"a record has no {', '.join(sorted(unknown))}; it has {', '.join(_DEFAULTS)}"
+        )
+    seeds, given = [int(seed) for seed in seeds], _DEFAULTS | content
+    times = {"total_seconds": given["seconds"]} | (given["times"] or {})
+    numbers = {name: given[name] for name in _NUMBERS}
     return {
-        "id": identity,
+        "id": record_id(study, configuration, seeds, scale, given["data"]),
         "study": study,
-        "recipe": RECIPES[study],
+        "recipe": recipe_of(study),
         "scale": scale,
-        "status": status,
+        "status": given["status"],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": seeds,
-        "dtype": str(dtype),
-        "notes": notes,
-        **plain(content),
-        **provenance(device, commit),
-        "arrays": arrays,
+        "dtype": str(given["dtype"]),
+        "notes": given["notes"],
+        **plain({"configuration": configuration, "metrics": metrics, "times": times} | numbers),
+        **provenance(given["device"], given["commit"]),
+        "arrays": given["arrays"],
     }
 
 
@@ -116,16 +101,11 @@ def record_id(
     Raises
     ------
     ProvenanceError
-        The study has no line in ``RECIPES``.
+        The study has no line in ``studies.json``.
     """
-    if study not in RECIPES:
-        raise ProvenanceError(
-            f"study {study!r} has no recipe version; add a line to cevit_lib/records/recipes.py "
-            f"(known: {', '.join(sorted(RECIPES)) or 'none'})"
-        )
     identity = [
         study,
-        RECIPES[study],
+        recipe_of(study),
         plain(configuration),
         [int(seed) for seed in seeds],
         scale,

@@ -14,13 +14,15 @@ from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root
 
 PACKAGES = ("torch", "torchvision", "timm", "peft", "numpy", "scipy", "pandas", "scikit-learn")
+# what a record's source hash is of; a folder that a commit does not have adds nothing to it
+SOURCE = ("cevit_lib", "studies")
 # what a record's commit vouches for when there is no repository to ask (see ``commit_and_dirty``)
-CODE = ("cevit_lib", "notebooks", "benchmarks", "workflow")
+CODE = ("cevit_lib", "studies", "notebooks", "benchmarks", "workflow")
 _SUFFIXES = (".py", ".json", ".md")
 
 
-def source_hash(root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib",)) -> str:
-    """Return the sha256 of the ``.py`` and ``.json`` files of ``cevit_lib`` (or of other folders of the root).
+def source_hash(root: Path | None = None, folders: tuple[str, ...] = SOURCE) -> str:
+    """Return the sha256 of the ``.py``, ``.json`` and ``.md`` files of the library and the studies (or other folders).
 
     It depends on paths and contents only: neither on the order of files nor on how lines end.
     """
@@ -38,7 +40,7 @@ def source_hash(root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib
 
 
 def commit_source_hash(
-    commit: str, root: Path | None = None, folders: tuple[str, ...] = ("cevit_lib",)
+    commit: str, root: Path | None = None, folders: tuple[str, ...] = SOURCE
 ) -> str:
     """Return what ``source_hash`` was at a commit.
 
@@ -118,7 +120,8 @@ def commit_and_dirty(
 def _is_imported_from(root: Path) -> bool:
     """Tell whether the code that runs is the code that git was asked about (an installed copy may be another)."""
     here = Path(__file__).resolve().parents[2]
-    return here == root.resolve() or source_hash(here) == source_hash(root)
+    one = ("cevit_lib",)
+    return here == root.resolve() or source_hash(here, one) == source_hash(root, one)
 
 
 def device_facts(device=None) -> dict:

@@ -1,138 +1,75 @@
-"""The studies of the compendium: the version of each recipe, how a record is fitted again, and how close it must come.
+"""The studies of the compendium, one line each in ``studies.json``, added by its owner.
 
-Raise a version by hand when a change of code could move the numbers of a study: its older records then count as
-outdated and no page draws them. A study is one line in each of the first three tables, added by its owner; a study of
-speed alone has no refit.
+``recipe``
+    The version of its recipe. Raise it by hand when a change of code could move the study's numbers: its older records
+    then count as outdated and no page draws them.
+``study``
+    ``"module:NAME"`` of its ``studies.study.Study``, or of a table of them by name: what ``python -m studies`` runs.
+``refit``
+    ``"module:function"`` that takes a record and returns a fresh one, where it is not the study's own ``refit``;
+    ``null`` for a study that ``cevit verify`` does not fit again.
+``maker``
+    The command that makes its records, where it is not ``python -m studies``.
+``replicates``
+    Keys of its configuration that only number repetitions; records that differ in nothing else are its spread.
 """
 
-# study -> recipe version
-RECIPES: dict[str, int] = {
-    "formula-checks": 1,
-    "score-distortions": 1,
-    "posterior-samplers": 1,
-    "fmcem-singularity": 1,
-    "recalibration": 1,
-    "overfitting-linear": 1,
-    "overfitting-network": 1,
-    "encoder-speed": 1,
-    "encoder-size": 1,
-    "normal-accuracy": 1,
-    "training-speed": 1,
-    "likelihood-speed": 1,
-    "embedding": 1,
-    "toy-example": 1,
-    "toy-unbiased": 1,
-    "toy-signal": 1,
-    "toy-readings": 1,
-    "linear-overfit": 1,
-    "estimation-speed": 1,
-    "simulation": 1,
-    "simulation-adapters": 1,
-    "simulation-from-scratch": 1,
-    "simulation-tuning": 1,
-    "simulation-size": 1,
-    "simulation-equal-steps": 1,
-    "simulation-strength": 1,
-    "simulation-overfitting": 1,
-    "fit-grape": 1,
-    "fit-synthetic": 1,
-    "fit-table": 1,
-    "axial-length": 1,
-    "axial-length-thresholds": 1,
-    "axial-length-missing": 1,
-    "ablation": 1,
-    "ablation-transductive": 1,
-    "ablation-tuning": 1,
-    "ablation-predecessors": 1,
-    "ablation-references": 1,
-    "ablation-probe": 1,
-    "ablation-pretraining": 1,
-}
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-# study -> "module:function"; the function takes a record and returns a fresh one (see ``cevit_lib.records.verify``)
-REFITS: dict[str, str] = {
-    "formula-checks": "studies.errata.formula_checks:refit",
-    "score-distortions": "studies.stronger_covariance.fits:refit",
-    "posterior-samplers": "studies.stronger_covariance.fits:refit",
-    "fmcem-singularity": "studies.stronger_covariance.fits:refit",
-    "recalibration": "studies.stronger_covariance.fits:refit",
-    "overfitting-linear": "studies.stronger_covariance.fits:refit",
-    "overfitting-network": "studies.stronger_covariance.fits:refit",
-    "encoder-size": "studies.encoder.size:refit",
-    "toy-example": "studies.estimation.toy_example:refit",
-    "toy-unbiased": "studies.estimation.toy_example:refit",
-    "toy-signal": "studies.estimation.toy_example:refit",
-    "toy-readings": "studies.estimation.toy_example:refit",
-    "linear-overfit": "studies.estimation.overfit:refit",
-    "simulation": "studies.simulation.fits:refit",
-    "simulation-adapters": "studies.simulation.fits:refit",
-    "simulation-from-scratch": "studies.simulation.fits:refit",
-    "simulation-tuning": "studies.simulation.fits:refit",
-    "simulation-size": "studies.simulation.fits:refit",
-    "simulation-equal-steps": "studies.simulation.fits:refit",
-    "simulation-strength": "studies.simulation.fits:refit",
-    "simulation-overfitting": "studies.simulation.fits:refit",
-    "fit-grape": "cevit_lib.clinic:refit",
-    "fit-synthetic": "cevit_lib.clinic:refit",
-    "fit-table": "cevit_lib.clinic:refit",
-    "ablation": "studies.ablation.fits:refit",
-    "ablation-transductive": "studies.ablation.fits:refit",
-    "ablation-references": "studies.ablation.fits:refit",
-    "ablation-predecessors": "studies.ablation.fits:refit",
-    "ablation-probe": "studies.ablation.fits:refit",
-    "axial-length": "studies.axial_length.fits:refit",
-    "axial-length-thresholds": "studies.axial_length.fits:refit",
-    "axial-length-missing": "studies.axial_length.fits:refit",
-}
+from cevit_lib.errors import ProvenanceError
 
-# study -> what makes its records; where there is none, the message tells the reader to look for the page that owns it
-MAKERS: dict[str, str] = {
-    "training-speed": "python -m benchmarks.training --full-fit --two-gpus --grid --deterministic",
-    "encoder-speed": "python -m benchmarks.encoder --device cuda",
-    "encoder-size": "python -m studies.encoder.size",
-    "embedding": "python -m studies.encoder.embedding --device cuda",
-    "normal-accuracy": "python -m benchmarks.normal --record",
-    "likelihood-speed": "python -m benchmarks.likelihood --record",
-    "formula-checks": "python -m studies.errata.formula_checks --scale paper",
-    "linear-overfit": "python -m studies.estimation.overfit",
-    "score-distortions": "python -m studies.stronger_covariance.fits score-distortions",
-    "posterior-samplers": "python -m studies.stronger_covariance.fits posterior-samplers",
-    "fmcem-singularity": "python -m studies.stronger_covariance.fits fmcem-singularity",
-    "recalibration": "python -m studies.stronger_covariance.fits recalibration",
-    "overfitting-linear": "python -m studies.stronger_covariance.fits overfitting-linear",
-    "overfitting-network": "python -m studies.stronger_covariance.fits overfitting-network",
-    "toy-example": "python -m studies.estimation.toy_example --study toy-example",
-    "toy-unbiased": "python -m studies.estimation.toy_example --study toy-unbiased",
-    "toy-signal": "python -m studies.estimation.toy_example --study toy-signal",
-    "toy-readings": "python -m studies.estimation.toy_example --study toy-readings",
-    "estimation-speed": "python -m benchmarks.estimation",
-    "simulation": "python -m studies.simulation.fits --study simulation",
-    "simulation-adapters": "python -m studies.simulation.fits --study simulation-adapters",
-    "simulation-from-scratch": "python -m studies.simulation.fits --study simulation-from-scratch",
-    "simulation-tuning": "python -m studies.simulation.fits --study simulation-tuning",
-    "simulation-size": "python -m studies.simulation.fits --study simulation-size",
-    "simulation-equal-steps": "python -m studies.simulation.fits --study simulation-equal-steps",
-    "simulation-strength": "python -m studies.simulation.fits --study simulation-strength",
-    "simulation-overfitting": "python -m studies.simulation.fits --study simulation-overfitting",
-    "fit-grape": "cevit fit --data grape",
-    "fit-synthetic": "cevit fit --data synthetic",
-    "fit-table": "cevit fit --csv TABLE --images FOLDER --layout FILE.yml",
-    "axial-length": "python -m studies.axial_length.fits",
-    "axial-length-thresholds": "python -m studies.axial_length.fits",
-    "axial-length-missing": "python -m studies.axial_length.fits",
-    "ablation": "python -m studies.ablation.fits --study ablation",
-    "ablation-transductive": "python -m studies.ablation.fits --study ablation-transductive",
-    "ablation-tuning": "python -m studies.ablation.fits --study ablation-tuning",
-    "ablation-predecessors": "python -m studies.ablation.fits --study ablation-predecessors",
-    "ablation-references": "python -m studies.ablation.fits --study ablation-references",
-    "ablation-probe": "python -m studies.ablation.fits --study ablation-probe",
-    "ablation-pretraining": "python -m studies.ablation.pretraining",
-}
+STUDIES: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("studies.json").read_text("utf-8")
+)
 
-# study -> {place of a number, or its beginning: largest difference}; only where the spread of seeds will not do
-TOLERANCES: dict[str, dict[str, float]] = {}
 
-# study -> keys of its configuration that only number repetitions; records that differ in nothing else are its spread
-REPLICATES: dict[str, tuple[str, ...]] = {
-    study: ("dataset", "fold") for study in RECIPES if study.startswith("simulation")
-}
+def recipe_of(study: str) -> int:
+    """Return the version of a study's recipe.
+
+    Raises
+    ------
+    ProvenanceError
+        The study has no line in ``studies.json``.
+    """
+    if study not in STUDIES:
+        raise ProvenanceError(
+            f"study {study!r} has no recipe version; add a line to cevit_lib/records/studies.json "
+            f"(known: {', '.join(sorted(STUDIES)) or 'none'})"
+        )
+    return STUDIES[study]["recipe"]
+
+
+def maker_of(study: str) -> str:
+    """Return the command that makes the records of a study, or whom to ask for it."""
+    entry = STUDIES.get(study, {})
+    own = f"python -m studies {study}" if "study" in entry else None
+    return (
+        entry.get("maker")
+        or own
+        or f"the page or script that owns {study!r} (cevit run PAGE -p scale paper)"
+    )
+
+
+def refit_name(study: str) -> str | None:
+    """Return where the function stands that fits a study's records again, or None where they are not."""
+    entry = STUDIES.get(study, {})
+    return entry["refit"] if "refit" in entry else entry.get("study")
+
+
+def imported(study: str, name: str) -> Any:
+    """Return what ``"module:NAME"`` names; of a table of studies, the one asked for.
+
+    Raises
+    ------
+    ProvenanceError
+        It cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+        return found[study] if isinstance(found, dict) else found
+    except (ImportError, AttributeError, KeyError) as error:
+        raise ProvenanceError(f"{name!r} of study {study!r} cannot be imported: {error}") from error

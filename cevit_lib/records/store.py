@@ -14,7 +14,7 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root, results_folder
-from cevit_lib.records.recipes import MAKERS, RECIPES
+from cevit_lib.records.recipes import STUDIES, maker_of
 
 # what may differ between two writings of one fit without making them different records
 _VOLATILE = ("created", "times", "peak_memory")
@@ -286,7 +286,7 @@ def matches(configuration: dict, wanted: dict) -> bool:
 
 def refuse_unpublishable(record: dict, path: Path) -> None:
     """Raise ``ProvenanceError`` unless a page of the book may draw this record."""
-    study, current = record["study"], RECIPES.get(record["study"])
+    study, current = record["study"], STUDIES.get(record["study"], {}).get("recipe")
     reason = None
     if record["scale"] == "smoke":
         reason = "is a smoke record (a tiny grid that only shows that the code runs)"
@@ -295,7 +295,7 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
     elif record["status"] == "failed":
         reason = "is the record of a failed fit"
     elif current is None:
-        reason = f"belongs to a study that has no recipe version in cevit_lib/records/recipes.py: {study!r}"
+        reason = f"belongs to a study that has no recipe version in cevit_lib/records/studies.json: {study!r}"
     elif record["recipe"] != current:
         reason = (
             f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"
@@ -306,11 +306,8 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
 
 def remedy(study: str) -> str:
     """Say what makes the records of a study."""
-    maker = (
-        MAKERS.get(study)
-        or f"the page or script that owns {study!r} (cevit run PAGE -p scale paper)"
-    )
-    return f"make it from a clean commit at scale paper, by {maker}, and commit results/{study}"
+    made = f"from a clean commit at scale paper, by {maker_of(study)}"
+    return f"make it {made}, and commit results/{study}"
 
 
 def _described(configuration: dict | None) -> str:

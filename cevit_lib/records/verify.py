@@ -1,20 +1,19 @@
 """``cevit verify``: fit a sample of the stored records again and see whether the numbers come back.
 
-A study registers a function under its name in ``cevit_lib.records.recipes.REFITS`` as ``"module:function"``. It takes a record,
-repeats what the record's configuration and seeds describe, and returns a fresh record (made by ``new_record``, not
-written). The two are compared number by number, within the spread that other seeds gave.
+A study names in ``cevit_lib/records/studies.json`` what fits its records again (see ``cevit_lib.records.recipes``). That
+takes a record, repeats what its configuration and seeds describe, and returns a fresh record (made by ``new_record``,
+not written). The two are compared number by number, within the spread that other seeds gave.
 """
 
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.paths import results_folder
-from cevit_lib.records.recipes import RECIPES, REFITS, REPLICATES, TOLERANCES
+from cevit_lib.records.recipes import STUDIES, imported, refit_name
 
 COMPARED = ("metrics", "parameters")
 # how many standard deviations a number may move, and how far where there are too few seeds to tell
@@ -113,14 +112,14 @@ def verify_study(
 
     records = load_records(study, publication=False, folder=folder)
     faults = [fault for record in records for fault in integrity_faults(record, folder)]
-    if not required and study not in REFITS:
+    if not required and refit_name(study) is None:
         print(
             f"{study}: {len(records)} records are whole, but none is fitted again: no refit function is registered"
         )
         return faults
     refit = refit_function(study)
     rng = rng or np.random.default_rng(0)
-    current = [record for record in records if record["recipe"] == RECIPES.get(study)]
+    current = [record for record in records if record["recipe"] == STUDIES[study]["recipe"]]
     chosen = rng.choice(len(current), size=min(sample, len(current)), replace=False)
     for record in (current[index] for index in sorted(chosen)):
         print(f"fitting {study}/{record['id']} again", flush=True)
@@ -142,7 +141,7 @@ def verify_study(
 
 def _setting(record: dict) -> dict:
     """Return a record's configuration less the keys that number repetitions."""
-    numbering = REPLICATES.get(record["study"], ())
+    numbering = STUDIES[record["study"]].get("replicates", ())
     return {key: value for key, value in record["configuration"].items() if key not in numbering}
 
 
@@ -154,18 +153,13 @@ def refit_function(study: str):
     ProvenanceError
         There is none, or it cannot be imported.
     """
-    if study not in REFITS:
+    name = refit_name(study)
+    if name is None:
         raise ProvenanceError(
-            f"study {study!r} has no refit function; add its line to REFITS in cevit_lib/records/recipes.py "
-            f"(registered: {', '.join(sorted(REFITS)) or 'none'})"
+            f"study {study!r} has no refit function; name it in cevit_lib/records/studies.json"
         )
-    module, _, name = REFITS[study].partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ProvenanceError(
-            f"the refit function of study {study!r}, {REFITS[study]!r}, cannot be imported: {error}"
-        ) from error
+    found = imported(study, name)
+    return getattr(found, "refit", found)
 
 
 def integrity_faults(record: dict, folder: Path) -> list[str]:
@@ -207,12 +201,11 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
         The record and its fresh repetition.
     others : list of dict
         Records of the same configuration with other seeds; a number may move by four standard deviations of the
-        difference of two of them. Where the repetitions are folds and data sets (``recipes.REPLICATES``), which a
+        difference of two of them. Where the repetitions are folds and data sets (``replicates`` in ``studies.json``), which a
         repeated fit shares with its record, by two. (Rounding on another device makes a second draw of the training,
         and a fit has hundreds of numbers: two deviations of *one* fold would cry wolf.) The record itself is left out
         of its own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four
-        standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed, unless
-        ``recipes.TOLERANCES`` says otherwise.
+        standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed.
     """
     differences = []
     spreads = [numbers(other) for other in others]
@@ -247,20 +240,15 @@ def tolerance(
         Its Monte Carlo standard error, where it is a mean that the record stores beside an ``se``.
     """
     floor = _ROUNDING * (1 + abs(value or 0.0))
-    named = [
-        (prefix, given)
-        for prefix, given in TOLERANCES.get(study, {}).items()
-        if field.startswith(prefix)
-    ]
-    if named:
-        return max(named, key=lambda pair: len(pair[0]))[1], "set for this study"
     if error is not None:
         return max(
             _SPREADS * math.sqrt(2) * error, floor
         ), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
         # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data as well
-        times, kind = (_FOLD_SPREADS, "folds") if study in REPLICATES else (_SPREADS, "seeds")
+        times, kind = (
+            (_FOLD_SPREADS, "folds") if "replicates" in STUDIES[study] else (_SPREADS, "seeds")
+        )
         spread = times * math.sqrt(2) * float(np.std(seen, ddof=1))
         return max(spread, floor), f"{times:g} SD of a difference, from {len(seen)} other {kind}"
     return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"

@@ -2,11 +2,9 @@
 
 A linear model is the smallest network that can overfit: ``p`` features an eye, least squares and logistic regression.
 
-    python -m studies.estimation.overfit            writes results/linear-overfit/<id>.json, skips what is there
+    python -m studies linear-overfit --device cpu,cpu     two settings at a time
 """
 
-import argparse
-import time
 import warnings
 
 import numpy as np
@@ -16,10 +14,9 @@ from cevit_lib.copula import log_density
 from cevit_lib.datasets.toy import TOY_CORRELATION, logistic_regression, with_intercept
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
-from cevit_lib.records import find_record, new_record, write_record
-from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded, run_parallel
+from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded
+from studies.study import Study, replications
 
-STUDY = "linear-overfit"
 RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75)
 FOLDS = 5
 #: Standard deviations of the continuous mean and of the logit.
@@ -152,54 +149,11 @@ def settings(scale: str = "paper") -> list[tuple[dict, int]]:
     ]
 
 
-def run_setting(c: dict, seed: int, scale: str = "paper", workers: int = 2) -> dict:
-    """Run all replications of a setting and return its record, unwritten."""
-    start = time.perf_counter()
-    streams = np.random.SeedSequence(seed).spawn(c["replications"])
-    rows = run_parallel(replicate, [(c, stream) for stream in streams], workers)
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+def fit(c: dict, seed: int, scale: str) -> dict:
+    """Run all replications of a setting; return every column, and its mean and spread."""
+    columns = replications(replicate, c, seed)
     metrics = {name: mean_and_sd(values) for name, values in columns.items()}
-    return new_record(
-        STUDY,
-        c,
-        [seed],
-        metrics,
-        columns=rounded(columns),
-        scale=scale,
-        device="cpu",
-        seconds=time.perf_counter() - start,
-    )
+    return {"metrics": metrics, "columns": rounded(columns)}
 
 
-def run_study(scale: str = "paper", workers: int = 2, folder=None) -> list[dict]:
-    """Run every setting that has no record yet; return all records in the order of ``settings``."""
-    records = []
-    for c, seed in settings(scale):
-        record = find_record(STUDY, c, [seed], scale, folder=folder)
-        if record is None:
-            record = run_setting(c, seed, scale, workers)
-            write_record(record, folder)
-            print(
-                f"{STUDY} {c['ratio']} {c['penalty']}: {record['times']['total_seconds']:.0f} s",
-                flush=True,
-            )
-        records.append(record)
-    return records
-
-
-def refit(record: dict) -> dict:
-    """Run a record's setting again, for ``cevit verify``."""
-    return run_setting(record["configuration"], record["seeds"][0], record["scale"])
-
-
-def main() -> None:
-    """Run the study from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    run_study(options.scale, options.workers)
-
-
-if __name__ == "__main__":
-    main()
+STUDY = Study("linear-overfit", settings, fit, device="cpu")

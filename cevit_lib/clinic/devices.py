@@ -1,0 +1,58 @@
+"""The place of a fit on one of several devices of a machine."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WAIT_SECONDS = 0.5
+
+
+@contextlib.contextmanager
+def claim(devices: str | None, share: int = 1, folder: Path | None = None) -> Iterator[str | None]:
+    """Hold one place on one of several devices, named by commas; wait while all are taken.
+
+    A place is a lock on a file, which the system lets go when its process ends in whatever way: a killed job leaves no
+    device behind. One device alone, with ``share=1`` and no comma, is used without asking.
+
+    Parameters
+    ----------
+    devices : str or None
+        ``"cuda:0,cuda:1"``, or a single name; None where any will do.
+    share : int
+        Fits that may use one device at the same time.
+    folder : path, optional
+        Of the locks; default the machine's temporary folder, as devices belong to a machine.
+    """
+    names = [name.strip() for name in (devices or "").split(",") if name.strip()]
+    if not names or (len(names) == 1 and share == 1):
+        yield names[0] if names else None
+        return
+    folder = folder or Path(tempfile.gettempdir()) / f"cevit-devices-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        for slot in range(share):  # the emptiest device first
+            for name in names:
+                held = _lock(folder / f"{name.replace(':', '-')}.{slot}")
+                if held is not None:
+                    try:
+                        yield name
+                    finally:
+                        held.close()
+                    return
+        time.sleep(WAIT_SECONDS)
+
+
+def _lock(path: Path) -> Any:
+    import fcntl  # not on Windows, which has no such grids either
+
+    stream = open(path, "a")  # noqa: SIM115 - it is closed when the claim ends
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        return None
+    return stream

@@ -1,0 +1,53 @@
+"""The one entry to every study: for people, workers and the jobs of an engine.
+
+python -m studies encoder-size                                   fits what has no record yet
+python -m studies simulation --device cuda:0,cuda:1              shared out over two devices
+python -m studies simulation --list                              its fits, their record ids, which exist
+python -m studies simulation --number 7 --device cuda:0,cuda:1   one fit, on the first device that is free
+"""
+
+import argparse
+import json
+import sys
+
+from cevit_lib.clinic.devices import claim
+from cevit_lib.errors import CevitError
+from studies.study import find
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry of ``python -m studies``."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m studies", description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    add("studies", nargs="+", metavar="STUDY", help="a name in cevit_lib/records/studies.json")
+    add("--scale", choices=("paper", "smoke"), default="paper")
+    add("--device", help="one, or several by commas (default: the accelerator that is there)")
+    add("--share", type=int, default=1, help="fits that may use one device at the same time")
+    add("--list", action="store_true", help="print the fits as JSON and make none")
+    add("--number", type=int, metavar="K", help="make this one alone, counted from 0")
+    add("--results", help="folder of the records (default: results)")
+    options = parser.parse_args(arguments)
+    try:
+        for study in map(find, options.studies):
+            _run(study, options)
+    except CevitError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(study, options) -> None:
+    if options.list:
+        print(json.dumps(study.listing(options.scale, options.results)))
+        return
+    if options.number is None:
+        names = options.device.split(",") if options.device else [None]
+        study.run(options.scale, options.results, names * options.share)
+        return
+    with claim(options.device, options.share) as device:
+        study.run(options.scale, options.results, (device,), [options.number])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

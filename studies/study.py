@@ -1,0 +1,345 @@
+"""One object for a study: which fits it has, how one is made, and where their records are.
+
+A study's module names its settings and its fit, and leaves the rest to this object::
+
+    STUDY = Study("encoder-size", settings, fit, device="cpu")
+    STUDY.run("paper")            # fits what has no record yet, and writes it
+    STUDY.collect("stored")       # what a page draws
+    STUDY.refit(record)           # for ``cevit verify``
+
+Its line in ``cevit_lib/records/studies.json`` says where the object stands, so that ``python -m studies NAME`` and
+``cevit verify`` find it.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
+from cevit_lib.records import find_record, load_records, new_record, source_hash, write_record
+from cevit_lib.records.build import plain, record_id
+from cevit_lib.records.recipes import STUDIES, imported
+from cevit_lib.records.store import record_path, remedy
+
+Fit = tuple[dict[str, Any], int]
+"""Full configuration and seed of one fit."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Records of a study, and how many its grid has."""
+
+    study: str
+    records: list[dict[str, Any]]
+    expected: int
+
+    @property
+    def complete(self) -> bool:
+        return len(self.records) == self.expected
+
+    @property
+    def note(self) -> str:
+        """``50 folds``, or ``37 of 50 folds`` for a grid with gaps."""
+        counted = "" if self.complete else f"{len(self.records)} of "
+        return f"{counted}{self.expected} folds"
+
+    @property
+    def smoke(self) -> bool:
+        return any(record["scale"] == "smoke" for record in self.records)
+
+    def whole(self) -> list[dict[str, Any]]:
+        """Return the records of a grid without gaps.
+
+        Raises
+        ------
+        ProvenanceError
+            Some are missing; the message counts them.
+        """
+        if not self.complete:
+            counted = f"{len(self.records)} of {self.expected} records"
+            raise ProvenanceError(f"study {self.study!r} has {counted}; {remedy(self.study)}")
+        return self.records
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study: independent fits, each of which ends in one record.
+
+    Parameters
+    ----------
+    name : str
+        Its key in ``cevit_lib/records/studies.json``.
+    settings : callable
+        ``settings(scale)`` returns configuration and seed of every fit, in an order that stays.
+    fit : callable
+        ``fit(configuration, seed, scale)`` returns the content of a record: ``metrics``, and what else
+        ``cevit_lib.records.new_record`` takes. With ``together`` it takes a list of fits instead.
+    device : str, optional
+        ``"cpu"`` for small numerical studies: they run on one thread, so that their bits do not depend on the number
+        of cores. Otherwise ``fit`` is told the device, as its last argument ``device``.
+    together : tuple of str, optional
+        Keys of the configuration in which fits that are trained side by side may differ. Where it is given, ``fit``
+        is called as ``fit(fits, scale, device)`` for fits that differ in nothing else, and returns one content each.
+    facts : callable, optional
+        ``facts(configuration)`` describes the data where they are part of a record's identity.
+    """
+
+    name: str
+    settings: Callable[[str], list[Fit]]
+    fit: Callable[..., Any]
+    device: str | None = None
+    together: tuple[str, ...] | None = None
+    facts: Callable[[dict], dict] | None = None
+    at_once: int = 25
+    """Most fits side by side: 25 of the paper's simulation fill an H100. What is cut off loses at most so many."""
+
+    def run(
+        self,
+        scale: str = "paper",
+        folder: str | os.PathLike | None = None,
+        devices: Sequence[str | None] = (None,),
+        only: Iterable[int] | None = None,
+        report: Callable[[str], Any] = print,
+    ) -> list[dict[str, Any]]:
+        """Fit what has no record yet, and return the records.
+
+        Parameters
+        ----------
+        scale : {"paper", "smoke"}
+        folder : path, optional
+            Where records go (default ``results``; smoke records to the scratch folder).
+        devices : sequence of str
+            A worker process each, such as ``("cuda:0", "cuda:1")`` or ``("cpu", "cpu")``. One alone needs no worker;
+            ``None`` is the accelerator that is there.
+        only : iterable of int, optional
+            Numbers of the fits to make, counted from 0.
+        report : callable
+            Told in one line what was done.
+
+        Raises
+        ------
+        ParameterError
+            A number that the study does not have.
+        TrainingError
+            Some fits failed: the message lists them. All others have their records; the next call tries those alone.
+        """
+        wanted = self.settings(scale)
+        numbers = list(range(len(wanted)) if only is None else only)
+        for number in set(numbers) - set(range(len(wanted))):
+            raise ParameterError(
+                f"{number}: study {self.name!r} has fits 0 to {len(wanted) - 1} at scale {scale!r}."
+            )
+        missing = [k for k in numbers if self._stored(wanted[k], scale, folder) is None]
+        report(f"{self.name}: {len(numbers) - len(missing)} of {len(numbers)} fits have a record")
+        shares = zip(devices, self.deal(scale, missing, len(devices)), strict=True)
+        tasks = [(scale, folder, device, share) for device, share in shares if share]
+        told = _side_by_side(self._make, tasks) if len(tasks) > 1 else []
+        told += self._make(*tasks[0], report) if len(tasks) == 1 else []
+        records = {k: self._stored(wanted[k], scale, folder) for k in numbers}
+        lacking = [k for k in numbers if records[k] is None]
+        if lacking:
+            raise TrainingError(
+                f"{self.name}: {len(numbers) - len(lacking)} of {len(numbers)} fits have a record; without one are "
+                f"numbers {_listed(lacking)}. {' | '.join(told)} The same call tries only these again."
+            )
+        return list(records.values())
+
+    def refit(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Fit one record again, alone, for ``cevit verify``.
+
+        Raises
+        ------
+        DataError
+            The data are not here, or are others.
+        """
+        fit = (record["configuration"], record["seeds"][0])
+        again = self._fitted([fit], record["scale"], None)[0]
+        if again["data"] != record["data"]:
+            raise DataError(
+                f"the data are not those of the record: {again['data']} here, {record['data']} there."
+            )
+        return again
+
+    def collect(
+        self, scale: str = "stored", folder: str | os.PathLike | None = None, required: bool = True
+    ) -> Grid:
+        """Return the records that a page draws.
+
+        Parameters
+        ----------
+        scale : {"stored", "smoke", "paper"}
+            Stored ones; those of a tiny grid, fitted now; or the paper's, with the gaps fitted now on every CUDA
+            device that is there.
+        folder : path, optional
+            Where records are read and written.
+        required : bool
+            Without it, a stored study that has no record yet is a grid of none, and whoever shows it says so.
+
+        Raises
+        ------
+        ProvenanceError
+            ``"stored"`` and no record that may be published; the message names the run that makes it.
+        """
+        if scale == "smoke":
+            with one_thread():
+                made = self.run("smoke", folder, ("cpu",), report=_silent)
+            return Grid(self.name, made, len(made))
+        wanted = [(plain(configuration), [seed]) for configuration, seed in self.settings("paper")]
+        if scale == "paper":
+            return Grid(self.name, self.run("paper", folder, _accelerators()), len(wanted))
+        lie = Path(record_path(self.name, "any", folder=folder)).parent
+        if not required and not any(lie.glob("*.json")):
+            return Grid(self.name, [], len(wanted))
+        found = load_records(self.name, folder=folder)
+        found = [r for r in found if (r["configuration"], r["seeds"]) in wanted]
+        return Grid(self.name, found, len(wanted))
+
+    def listing(self, scale: str = "paper", folder: str | os.PathLike | None = None) -> list[dict]:
+        """Return one entry a fit: its number, the id of its record, and whether that exists."""
+        entries = []
+        for number, (configuration, seed) in enumerate(self.settings(scale)):
+            name = record_id(self.name, configuration, [seed], scale, self._data(configuration))
+            done = record_path(self.name, name, scale, folder).is_file()
+            entries.append({"number": number, "id": name, "done": done})
+        return entries
+
+    def deal(self, scale: str, missing: Iterable[int], hands: int) -> list[list[int]]:
+        """Return a share of the missing fits for each worker, fits of one shape evenly: they take equally long."""
+        wanted = self.settings(scale)
+        ordered = sorted(missing, key=lambda k: (self._shape(wanted[k][0]), k))
+        return [ordered[hand::hands] for hand in range(hands)]
+
+    def _make(
+        self, scale: str, folder: Any, device: str | None, numbers: list[int], report=print
+    ) -> list[str]:
+        """Fit a share and write its records; return why parts of it have none."""
+        wanted, begun, told, done = self.settings(scale), time.perf_counter(), [], 0
+        for part in self._parts(wanted, numbers):
+            try:
+                for record in self._fitted([wanted[k] for k in part], scale, device):
+                    write_record(record, folder)
+            except TrainingError as error:  # the other parts do not depend on this one
+                told.append(f"fits {_listed(part)}: {error}")
+                continue
+            done += len(part)
+            seconds = time.perf_counter() - begun
+            report(f"{self.name}: {done} of {len(numbers)} fits after {seconds:.0f} s")
+        return told
+
+    def _parts(self, wanted: list[Fit], numbers: list[int]) -> list[list[int]]:
+        """Return the fits that are made at once: one, or as many of one shape as a device holds."""
+        if self.together is None:
+            return [[k] for k in numbers]
+        shapes: dict[str, list[int]] = {}
+        for k in numbers:
+            shapes.setdefault(self._shape(wanted[k][0]), []).append(k)
+        return [
+            alike[start : start + self.at_once]
+            for alike in shapes.values()
+            for start in range(0, len(alike), self.at_once)
+        ]
+
+    def _shape(self, configuration: dict) -> str:
+        return repr({k: v for k, v in configuration.items() if k not in (self.together or ())})
+
+    def _fitted(self, fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]:
+        """Return the records of some fits, unwritten."""
+        begun, here = time.perf_counter(), {} if self.device else {"device": device}
+        with one_thread() if self.device == "cpu" else contextlib.nullcontext():
+            if self.together is None:
+                contents = [self.fit(*fit, scale, **here) for fit in fits]
+            else:
+                contents = self.fit(fits, scale, **here)
+        took = {"seconds": (time.perf_counter() - begun) / len(fits), "device": self.device}
+        return [
+            new_record(
+                self.name, c, [seed], scale=scale, **took | {"data": self._data(c)} | content
+            )
+            for (c, seed), content in zip(fits, contents, strict=True)
+        ]
+
+    def _data(self, configuration: dict) -> dict | None:
+        return self.facts(configuration) if self.facts else None
+
+    def _stored(self, fit: Fit, scale: str, folder: Any) -> dict[str, Any] | None:
+        """Return the record of a fit; a smoke record counts only where this very code made it."""
+        found = find_record(self.name, fit[0], [fit[1]], scale, self._data(fit[0]), folder)
+        old = found is not None and scale == "smoke" and found["source"] != source_hash()
+        return None if old else found
+
+
+def find(name: str) -> Study:
+    """Return a study by its name.
+
+    Raises
+    ------
+    ParameterError
+        There is none of that name that can be run.
+    """
+    runs = [study for study, entry in STUDIES.items() if "study" in entry]
+    if name not in runs:
+        raise ParameterError(
+            f"study {name!r} has no grid of fits; there are {', '.join(sorted(runs))}."
+        )
+    return imported(name, STUDIES[name]["study"])
+
+
+def replications(replicate: Callable, configuration: dict, seed: int) -> dict[str, list]:
+    """Return columns of a Monte Carlo study: ``replicate(configuration, stream)`` gives a row from its own stream."""
+    streams = np.random.SeedSequence(seed).spawn(configuration["replications"])
+    rows = [replicate(configuration, stream) for stream in streams]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrices and networks so small that several threads only wait for each other."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _side_by_side(make: Callable, tasks: list[tuple]) -> list[str]:
+    """Make each task in a process of its own; joblib's workers stay, with all that they have compiled."""
+    from joblib import Parallel, delayed
+
+    work = delayed(_in_worker)
+    threads = max(1, (os.cpu_count() or 1) // len(tasks))
+    told = Parallel(n_jobs=len(tasks), batch_size=1)(work(make, task, threads) for task in tasks)
+    return [f"{task[2]}, {line}" for task, lines in zip(tasks, told, strict=True) for line in lines]
+
+
+def _in_worker(make: Callable, task: tuple, threads: int) -> list[str]:
+    import torch
+
+    torch.set_num_threads(threads)
+    if str(task[2]).startswith("cuda"):
+        torch.cuda.set_device(task[2])
+    return make(*task)
+
+
+def _accelerators() -> tuple[str | None, ...]:
+    import torch
+
+    return tuple(f"cuda:{k}" for k in range(torch.cuda.device_count())) or (None,)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _silent(line: str) -> None:
+    pass

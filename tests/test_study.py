@@ -1,0 +1,115 @@
+"""One object for a study: it fits what is missing, several at a time, and says what a page may draw."""
+
+import pytest
+
+from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
+from cevit_lib.records.recipes import STUDIES
+from studies.__main__ import main
+from studies.study import Study, find, replications
+
+NAME = "planted-study"
+
+
+def settings(scale):
+    return [({"n": n, "fold": fold}, 7) for n in (10, 20) for fold in (1, 2)]
+
+
+def fit(configuration, seed, scale):
+    if configuration["n"] == 20 and configuration["fold"] == 2 and scale == "paper":
+        raise TrainingError("the predictor has collapsed")
+    return {"metrics": {"sum": configuration["n"] + configuration["fold"]}}
+
+
+def fit_together(fits, scale, device):
+    return [{"metrics": {"beside": len(fits)}, "device": "cpu"} for _ in fits]
+
+
+@pytest.fixture(autouse=True)
+def planted(monkeypatch):
+    monkeypatch.setitem(STUDIES, NAME, {"recipe": 1, "study": f"{__name__}:PLANTED"})
+
+
+PLANTED = Study(NAME, settings, fit, device="cpu")
+
+
+def test_only_what_is_missing_is_fitted(tmp_path):
+    told = []
+    made = PLANTED.run("smoke", tmp_path, only=[1, 0], report=told.append)
+    assert [record["metrics"]["sum"] for record in made] == [12, 11]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    again = PLANTED.run("smoke", tmp_path, ("cpu",), report=told.append)
+    assert [record["metrics"]["sum"] for record in again] == [11, 12, 21, 22]
+    assert again[0]["device"]["type"] == "cpu" and again[0]["times"]["total_seconds"] >= 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [line for line in told if "have a record" in line] == [
+        f"{NAME}: 0 of 2 fits have a record",
+        f"{NAME}: 2 of 4 fits have a record",
+    ]
+
+
+def test_two_workers_make_the_records_of_one_process(tmp_path):
+    study, told = find("linear-overfit"), []
+    shared = study.run("smoke", tmp_path / "two", ("cpu", "cpu"), report=told.append)
+    alone = study.collect("smoke", tmp_path / "one").whole()
+    assert told == ["linear-overfit: 0 of 4 fits have a record"]
+    for one, other in zip(alone, shared, strict=True):
+        assert all(one[key] == other[key] for key in ("id", "metrics", "columns", "seeds"))
+
+
+def test_a_fit_that_fails_is_listed_and_stops_no_other(tmp_path, monkeypatch):
+    with pytest.raises(TrainingError, match=r"3 of 4 .* numbers 3\. fits 3: the predictor has"):
+        PLANTED.run("paper", tmp_path, only=[3, 0, 1, 2])
+    monkeypatch.setattr("studies.study.load_records", lambda *a, **k: PLANTED_RECORDS(tmp_path))
+    grid = PLANTED.collect("stored", tmp_path)
+    assert grid.note == "3 of 4 folds" and not grid.smoke
+    with pytest.raises(ProvenanceError, match="has 3 of 4 records; make it from a clean commit"):
+        grid.whole()
+
+
+def PLANTED_RECORDS(folder):
+    from cevit_lib.records import load_records
+
+    return load_records(NAME, publication=False, folder=folder)
+
+
+def test_fits_of_one_shape_are_made_side_by_side(tmp_path):
+    together = Study(NAME, settings, fit_together, together=("fold",))
+    made = together.run("smoke", tmp_path, only=[0, 2, 3])
+    assert [record["metrics"]["beside"] for record in made] == [1, 2, 2]
+    shares = Study(NAME, settings, fit_together, together=("fold",)).deal("smoke", range(4), 2)
+    assert sorted(shares[0] + shares[1]) == [0, 1, 2, 3]
+    assert all(len({k // 2 for k in share}) == 2 for share in shares), "evenly in every shape"
+
+
+def test_a_page_gets_stored_records_or_smoke_ones_made_now(tmp_path):
+    grid = PLANTED.collect("smoke", tmp_path)
+    assert grid.complete and grid.smoke and grid.note == "4 folds" and len(grid.whole()) == 4
+    with pytest.raises(ProvenanceError, match=f"by python -m studies {NAME}, and commit"):
+        PLANTED.collect("stored", tmp_path / "none")
+    assert PLANTED.collect("stored", tmp_path / "none", required=False).note == "0 of 4 folds"
+
+
+def test_a_record_is_fitted_again_where_its_data_are_the_same(tmp_path):
+    study = Study(NAME, settings, fit, device="cpu", facts=lambda c: {"hash": "one"})
+    (record,) = study.run("smoke", tmp_path, only=[0])
+    assert study.refit(record)["metrics"] == record["metrics"]
+    with pytest.raises(DataError, match="data are not those of the record"):
+        study.refit(record | {"data": {"hash": "another"}})
+
+
+def test_the_one_entry_lists_makes_and_refuses(tmp_path, capsys):
+    here = ["--scale", "smoke", "--results", str(tmp_path)]
+    assert main([NAME, "--number", "2", "--device", "cpu", *here]) == 0
+    capsys.readouterr()
+    assert main([NAME, "--list", *here]) == 0
+    assert '{"number": 2, "id": "' in (listed := capsys.readouterr().out)
+    assert listed.count("true") == 1 and listed.count("false") == 3
+    assert main([NAME, "--number", "4", *here]) == 1
+    assert "has fits 0 to 3" in capsys.readouterr().err
+    with pytest.raises(ParameterError, match="'nosuch' has no grid of fits"):
+        find("nosuch")
+
+
+def test_replications_have_streams_of_their_own():
+    columns = replications(lambda c, stream: {"key": stream.spawn_key}, {"replications": 3}, 5)
+    assert columns == {"key": [(0,), (1,), (2,)]}
