@@ -60,6 +60,17 @@ def test_corrected_test_keeps_its_level_where_the_plain_one_does_not():
     assert abs(corrected - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1500)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.3, 0.6, 1.2])
+def test_the_corrected_interval_belongs_to_the_corrected_test(shift):
+    a = np.random.default_rng(8).normal(size=50) * 0.5 + shift
+    found = compare_paired(a, np.zeros(50))
+    outside = found.low_corrected > 0 or found.high_corrected < 0
+    assert outside == (found.p_corrected < 0.05)
+    # 1 / 50 + 1 / 4 in place of 1 / 50
+    wider = (found.high_corrected - found.low_corrected) / (found.high - found.low)
+    assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
+
+
 def test_refuses_arrays_that_do_not_match():
     with pytest.raises(ShapeError, match=r"\(3,\)"):
         compare_paired([1, 2, 3], [1, 2])

@@ -33,6 +33,8 @@ class PairedComparison:
         Plain paired t-test over folds.
     p_corrected : float
         Corrected resampled t-test: the variance of the mean is multiplied by ``1 + k * test / train``.
+    low_corrected, high_corrected : float
+        The 95 % interval that belongs to the corrected test.
     p_datasets : float
         Paired t-test over the data sets' means, the only independent units; NaN with fewer than two.
     smallest_sign_p : float
@@ -49,6 +51,8 @@ class PairedComparison:
     t: float
     p: float
     p_corrected: float
+    low_corrected: float
+    high_corrected: float
     p_datasets: float
     smallest_sign_p: float
 
@@ -112,6 +116,9 @@ def compare_paired(
     within = (
         (len(a) / len(groups)) * test_share / (1 - test_share)
     )  # folds of one data set times n_test / n_train
+    wider = np.sqrt(1 / len(a) + test_share / (1 - test_share) / len(groups))
+    half = _t_quantile(len(a) - 1) * (a - b).std(ddof=1) * wider
+    half = half if np.isfinite(plain["t"]) else float("nan")
     return PairedComparison(
         folds=len(a),
         datasets=len(groups),
@@ -123,6 +130,8 @@ def compare_paired(
         t=plain["t"],
         p=plain["p"],
         p_corrected=_p_value(plain["t"] / np.sqrt(1 + within), len(a) - 1),
+        low_corrected=float((a - b).mean() - half),
+        high_corrected=float((a - b).mean() + half),
         p_datasets=_paired_t(per_group, np.zeros_like(per_group))["p"]
         if len(groups) > 1
         else float("nan"),

@@ -20,7 +20,7 @@ from cevit_lib.metrics.comparison import compare_paired
 from cevit_lib.records import load_records, paper_numbers, record_id
 from studies.ablation.settings import grid
 from studies.simulation.grid import Grid
-from studies.simulation.tables import PRINTED, _both_eyes, sign
+from studies.simulation.tables import PRINTED, both_eyes, sign
 
 ENTRIES = {
     "rho12": (0, 1),
@@ -142,7 +142,7 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
         for name, values in record["metrics"].items():
             arm = name + (", adapters" if c.get("adapters") else "")
             arm += ", transductive" if key["weights"] == "mae-all" else ""
-            known = _both_eyes(values) if "MAE y1" in values else {}
+            known = both_eyes(values) if "MAE y1" in values else {}
             rows += [
                 {**key, "arm": arm, "metric": metric, "value": value}
                 for metric, value in known.items()

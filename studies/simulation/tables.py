@@ -129,13 +129,13 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
             "epochs": c["warm_up"]["epochs"],
             "folds": c["folds"],
         }
-        floor = _both_eyes(metrics[BAYES])
+        floor = both_eyes(metrics[BAYES])
         for name, values in metrics.items():
             arm = name.removesuffix(BEST) + (
                 ", adapters" if c["adapters"] and name != BAYES else ""
             )
             epoch = "best" if name.endswith(BEST) else "last"
-            for metric, value in _both_eyes(values).items():
+            for metric, value in both_eyes(values).items():
                 excess = sign(metric) * (value - floor.get(metric, 0.0))
                 rows.append(
                     {
@@ -155,7 +155,7 @@ def sign(metric: str) -> int:
     return 1 if metric.startswith(("MAE", "RMSE", "Brier")) else -1
 
 
-def _both_eyes(values: dict[str, float | None]) -> dict[str, float]:
+def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
     """Return an arm's metrics by the tables' names, and the mean of both eyes; what was not defined is NaN."""
     found = {
         name: float("nan") if values[own] is None else float(values[own])
