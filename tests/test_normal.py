@@ -16,7 +16,7 @@ from cevit_lib.normal import (
     log_bivariate_normal_cdf_with_gradients,
     log_normal_cdf,
 )
-from cevit_lib.normal.bivariate import log_wedge_value
+from cevit_lib.normal.wedge import log_wedge_value
 
 REFERENCE = Path(__file__).with_name("reference")
 SWITCHES = [0.0, 0.924, -0.924, 0.925, -0.925, 0.926, -0.926, 0.9999, -0.9999]

@@ -21,9 +21,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
-from cevit_lib.normal.bivariate import KAPPA, LARGEST, NODES, SERIES_FROM, SMALLEST
 from cevit_lib.normal.central import gauss_nodes
 from cevit_lib.normal.univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI
+from cevit_lib.normal.wedge import KAPPA, LARGEST, NODES, SERIES_FROM, SMALLEST
 
 FULL, SINGLE = NODES[torch.float64], NODES[torch.float32]
 """Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work counts)."""
@@ -118,7 +118,7 @@ def _slope(limit, k, value):
 
 @triton.jit
 def _mass(theta, ratio):
-    """``R(c) (kappa^2 + c^2)`` at an angle; see ``_flattened_mass`` of ``cevit_lib.normal.bivariate``."""
+    """``R(c) (kappa^2 + c^2)`` at an angle; see ``_flattened_mass`` of ``cevit_lib.normal.wedge``."""
     sine = tl.sin(theta)
     squared = ratio * sine * sine
     c2 = squared / (1 - squared) * (_KAPPA * _KAPPA)
@@ -146,7 +146,7 @@ def _join(one, other):
 
 @triton.jit
 def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
-    """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.bivariate``; a row of threads shares the nodes."""
+    """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.wedge``; a row of threads shares the nodes."""
     total = square + _KAPPA * _KAPPA
     squeeze = libdevice.rsqrt(total) * _KAPPA
     k1, k2 = _split(k)

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_normal_cdf
-from cevit_lib.normal.bivariate import NODES as WEDGE_NODES
-from cevit_lib.normal.bivariate import log_wedge_value
 from cevit_lib.normal.univariate import score_slope, score_value
+from cevit_lib.normal.wedge import NODES as WEDGE_NODES
+from cevit_lib.normal.wedge import log_wedge_value
 
 RELIABLE = {torch.float32: 1e-7, torch.float64: 1e-3}
 """Least probability for the fast route: its relative error is then below 1e-8 (float32) and 1e-12 (float64)."""

@@ -1,10 +1,11 @@
-r"""Orthant probabilities in any dimension by separation of variables on a fixed randomised lattice (Genz 1992).
+r"""Orthant probabilities in any dimension by separation of variables on a randomised lattice (Genz 1992).
 
-With the Cholesky factor ``L`` of the correlation matrix (coordinates with low limits first) the probability is the
-mean over ``w`` uniform in the unit cube of ``prod_i Phi(b_i)``, ``b_i = (z_i - sum_{j<i} L_ij q_j) / L_ii`` and
-``q_j = Phi^{-1}(w_j Phi(b_j))``: a product of probabilities, positive by construction, and taken in logarithms.
-The cube is filled by a Richtmyer lattice, folded, with independent random shifts whose spread tells the error. The
-shifts are drawn once with a fixed seed, so that the same arguments give the same number.
+With the Cholesky factor ``L`` of the correlation matrix (coordinates with low limits first) the
+probability is the mean over ``w`` uniform in the unit cube of ``prod_i Phi(b_i)``,
+``b_i = (z_i - sum_{j<i} L_ij q_j) / L_ii`` and ``q_j = Phi^{-1}(w_j Phi(b_j))``: a product of
+probabilities, positive by construction, and taken in logarithms. The cube is filled by a Richtmyer
+lattice, folded, with independent random shifts whose spread tells the error. The shifts are drawn once
+with a fixed seed, so that the same arguments give the same number.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from .univariate import log_normal_cdf, log_normal_quantile, mills_ratio
+from cevit_lib.normal.univariate import (
+    Elementwise,
+    log_normal_cdf,
+    log_normal_quantile,
+    mills_ratio,
+)
 
 SHIFTS = 8
 HALF_WIDTH = 4.0  # standard errors of a mean of 8, with room for tails heavier than Student's
@@ -34,23 +41,21 @@ def _lattice(points: int, dimension: int, device: torch.device) -> Tensor:
     return (2 * raw - 1).abs().clamp(1e-12, 1 - 1e-12).to(device)
 
 
-class _Quantile(torch.autograd.Function):
+class _Quantile(Elementwise):
     """``Phi^{-1}(exp(l))``, slope ``exp(l) / phi(q) = M(-q)``."""
 
     @staticmethod
-    def forward(ctx, log_probability):
-        quantile = log_normal_quantile(log_probability)
-        ctx.save_for_backward(quantile)
-        return quantile
+    def forward(log_probability):
+        return log_normal_quantile(log_probability)
 
     @staticmethod
     def backward(ctx, grad):
-        (quantile,) = ctx.saved_tensors
-        return grad * mills_ratio(-quantile).clamp_max(1e150)
+        return grad * mills_ratio(-ctx.saved_tensors[1]).clamp_max(1e150)
 
 
-def _log_shift_means(z: Tensor, factor: Tensor, lattice: Tensor) -> Tensor:
-    """Log of the mean over each shift's points, (n, shifts), for ``z`` (n, p) and the Cholesky factor (n, p, p)."""
+def _log_shift_means(z: Tensor, correlation: Tensor, lattice: Tensor) -> Tensor:
+    """Log of the mean over each shift's points, (n, shifts), for ``z`` (n, p)."""
+    z, factor = _ordered_factor(z, correlation)
     p = z.shape[-1]
     total, drawn = 0.0, []
     for i in range(p):
@@ -61,52 +66,34 @@ def _log_shift_means(z: Tensor, factor: Tensor, lattice: Tensor) -> Tensor:
         total = total + log_cdf
         if i < p - 1:
             drawn.append(_Quantile.apply(log_cdf + lattice[i].log()))
-    return torch.logsumexp(total.expand(*z.shape[:1], *lattice.shape[1:]), -1) - math.log(
-        lattice.shape[-1]
-    )
+    total = total.expand(*z.shape[:1], *lattice.shape[1:])
+    return torch.logsumexp(total, -1) - math.log(lattice.shape[-1])
 
 
 def _ordered_factor(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    order = z.argsort(-1)
-    z = z.gather(-1, order)
-    rows = correlation.gather(-2, order.unsqueeze(-1).expand_as(correlation))
-    matrix = rows.gather(-1, order.unsqueeze(-2).expand_as(correlation))
+    z, matrix = reordered(z, correlation, z.argsort(-1))
     factor, failed = torch.linalg.cholesky_ex(matrix)
-    safe = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
-    # a matrix that is not positive definite has no probability: NaN says so, the validation upstream says why
-    return z, torch.where(failed[:, None, None] == 0, factor, safe * math.nan)
+    # a matrix that is not positive definite has no probability: NaN says so, validation says why
+    return z, torch.where(failed[:, None, None] == 0, factor, math.nan)
 
 
-def lattice_log_probability(
-    z: Tensor, correlation: Tensor, points: int, slopes: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log probability and its error (n,), and the derivatives in ``z`` (n, p) and ``correlation`` (n, p, p)."""
-    n, p = z.shape
-    lattice = _lattice(points, p - 1, z.device)
-    chunk = max(1, ROOM // points)
-    parts = []
-    for start in range(0, n, chunk):
-        with torch.set_grad_enabled(slopes):
-            leaves = [
-                v[start : start + chunk].detach().requires_grad_(slopes) for v in (z, correlation)
-            ]
-            means = _log_shift_means(*_ordered_factor(*leaves), lattice)
-            value = torch.logsumexp(means, -1) - math.log(SHIFTS)
-            derivatives = (
-                torch.autograd.grad(value.sum(), leaves)
-                if slopes
-                else [torch.zeros_like(v) for v in leaves]
-            )
-        spread = torch.exp(means.detach() - value.detach().unsqueeze(-1)).std(-1) * (
-            HALF_WIDTH / math.sqrt(SHIFTS)
+def reordered(z: Tensor, correlation: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Limits (n, p) and correlation matrices (n, p, p) with each row's coordinates in a new order (n, p)."""
+    rows = correlation.gather(-2, order.unsqueeze(-1).expand_as(correlation))
+    return z.gather(-1, order), rows.gather(-1, order.unsqueeze(-2).expand_as(correlation))
+
+
+def lattice_log_probability(z: Tensor, correlation: Tensor, points: int) -> tuple[Tensor, Tensor]:
+    """Log probability and its error (n,) for ``z`` (n, p) and ``correlation`` (n, p, p); differentiable."""
+    lattice = _lattice(points, z.shape[-1] - 1, z.device)
+    rows = max(1, ROOM // points)
+    if len(z) <= rows:
+        means = _log_shift_means(z, correlation, lattice)
+    else:  # in parts, each computed again in the backward pass: memory does not grow
+        parts = zip(z.split(rows), correlation.split(rows), strict=True)
+        means = torch.cat(
+            [checkpoint(_log_shift_means, *part, lattice, use_reentrant=False) for part in parts]
         )
-        parts.append((value.detach(), spread, *derivatives))
-    return (
-        tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
-        if parts
-        else _nothing(z, correlation)
-    )
-
-
-def _nothing(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return z.new_zeros(0), z.new_zeros(0), torch.zeros_like(z), torch.zeros_like(correlation)
+    value = torch.logsumexp(means, -1) - math.log(SHIFTS)
+    spread = torch.exp(means.detach() - value.detach().unsqueeze(-1)).std(-1)
+    return value, spread * (HALF_WIDTH / math.sqrt(SHIFTS))

@@ -17,33 +17,13 @@ import math
 import torch
 from torch import Tensor
 
-from .bivariate import log_wedge_value
-from .central import (
-    LARGEST_CORRELATION,
-    central_probability,
-    gauss_nodes,
-    normal_cdf,
-    number_of_nodes,
-)
-from .univariate import may_branch
+from cevit_lib.normal.bivariate import absolute_probability
+from cevit_lib.normal.central import gauss_nodes
+from cevit_lib.normal.lattice import reordered
+from cevit_lib.normal.univariate import normal_cdf
 
 NODES = {3: 24, 4: 16}
 LEAST_VARIANCE = 1e-14
-SINGLE = 16  # nodes of a bivariate panel
-
-
-def quadrant(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
-    """``Phi_2`` to absolute accuracy, for tensors of one shape."""
-    if not may_branch(correlation):
-        return log_wedge_value(x, y, correlation, SINGLE).exp()
-    shape = correlation.shape
-    x, y, correlation = (v.reshape(-1) for v in (x, y, correlation))
-    size = correlation.abs()
-    result = central_probability(x, y, correlation, number_of_nodes(size))
-    hard = (size > LARGEST_CORRELATION).nonzero().squeeze(-1)
-    if hard.numel():
-        result[hard] = log_wedge_value(x[hard], y[hard], correlation[hard], SINGLE).exp()
-    return result.view(shape)
 
 
 def condition_on_pair(
@@ -66,12 +46,8 @@ def condition_on_pair(
 def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
     """``Phi_p`` for ``z`` (n, p), ``correlation`` (n, p, p), ``p`` 3 or 4; off by 1e-16, hence perhaps negative."""
     p = z.shape[-1]
-    order = (
-        correlation.square().sum(-1).argsort(-1)
-    )  # the least correlated coordinate is set free first
-    z = z.gather(-1, order)
-    row = correlation.gather(-2, order.unsqueeze(-1).expand_as(correlation))
-    correlation = row.gather(-1, order.unsqueeze(-2).expand_as(correlation))
+    # the least correlated coordinate is set free first
+    z, correlation = reordered(z, correlation, correlation.square().sum(-1).argsort(-1))
     node, weight = gauss_nodes(NODES[p], z.dtype, z.device)
     t = torch.sin(0.5 * math.pi * node)
     weight = weight * (0.5 * math.pi) * torch.cos(0.5 * math.pi * node)
@@ -94,9 +70,10 @@ def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
             (x, sd_x, a, b), (y, sd_y, _, _) = given
             k, m = rest
             rho = (r[k][m] - a * (r[0][m] * t) - b * r[j][m]) / (sd_x * sd_y)
-            inner = quadrant(x, y, rho.clamp(-1, 1))
+            inner = absolute_probability(x, y, rho.clamp(-1, 1))
         total = total + r[0][j] * density * inner
-    remaining = quadrant(z[:, 1], z[:, 2], correlation[:, 1, 2])
     if p == 4:
         remaining = plackett_probability(z[:, 1:], correlation[:, 1:, 1:])
+    else:
+        remaining = absolute_probability(z[:, 1], z[:, 2], correlation[:, 1, 2])
     return normal_cdf(z[:, 0]) * remaining + total @ weight

@@ -1,4 +1,4 @@
-"""Moments of truncated normals, computed in log space."""
+"""Moments of truncated normal scores, computed in log space."""
 
 from __future__ import annotations
 
@@ -7,41 +7,46 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .bivariate import log_bivariate_normal_cdf_with_gradients
-from .univariate import hazard_excess, normal_hazard
+from cevit_lib.normal.bivariate import log_bivariate_normal_cdf_with_gradients
+from cevit_lib.normal.univariate import hazard_excess, normal_hazard
+from cevit_lib.normal.wedge import finite
 
 FAR = 28.0
 
 
 class TruncatedMoments(NamedTuple):
-    """Mean ``(..., 2)``, covariance ``(..., 2, 2)`` and log probability ``(...)`` of a truncated bivariate normal."""
+    """Mean ``(..., 2)``, covariance ``(..., 2, 2)`` and log probability ``(...)`` of truncated pairs."""
 
     mean: Tensor
     covariance: Tensor
     log_probability: Tensor
 
 
-def truncated_normal_mean(upper: Tensor, mean=0.0, standard_deviation=1.0) -> Tensor:
-    """``E(Z | Z < upper)`` for ``Z ~ N(mean, standard_deviation^2)``; for ``Z > lower`` flip the signs of all three.
+def truncated_normal_mean(limit: Tensor, mean=0.0, standard_deviation=1.0, side=-1.0) -> Tensor:
+    """``E(Z | Z < limit)``, or ``E(Z | Z > limit)``, for ``Z ~ N(mean, standard_deviation^2)``.
 
     Parameters
     ----------
-    upper : Tensor, any shape
+    limit : Tensor, any shape
     mean, standard_deviation : Tensor or float, broadcast
+    side : Tensor or float, broadcast
+        -1 where ``Z`` lies below its limit, +1 where it lies above.
 
     Returns
     -------
-    Tensor of the broadcast shape, right in the last digits at any distance (the naive ratio fails beyond 8 SD).
+    Tensor of the broadcast shape, right in the last digits at any distance (the naive ratio fails
+    beyond 8 SD).
     """
-    return mean - standard_deviation * normal_hazard((upper - mean) / standard_deviation)
+    hazard = normal_hazard(side * (mean - limit) / standard_deviation)
+    return mean + side * standard_deviation * hazard
 
 
-def truncated_normal_variance(upper: Tensor, mean=0.0, standard_deviation=1.0) -> Tensor:
-    """``Var(Z | Z < upper)`` for ``Z ~ N(mean, standard_deviation^2)``; see :func:`truncated_normal_mean`.
+def truncated_normal_variance(limit: Tensor, mean=0.0, standard_deviation=1.0, side=-1.0) -> Tensor:
+    """``Var(Z | Z < limit)``, or ``Var(Z | Z > limit)``; see :func:`truncated_normal_mean`.
 
     ``1 - h (x + h)``, ``h`` the hazard; where that cancels, below -28 SD, its asymptotic series.
     """
-    x = (upper - mean) / standard_deviation
+    x = side * (mean - limit) / standard_deviation
     h = normal_hazard(x)
     v = x.clamp_max(-FAR).square().reciprocal()
     series = v * (1 - v * (6 - v * (50 - v * (518 - v * (6354 - v * 89782)))))
@@ -49,45 +54,54 @@ def truncated_normal_variance(upper: Tensor, mean=0.0, standard_deviation=1.0) -
 
 
 def truncated_bivariate_normal_moments(
-    upper: Tensor, mean: Tensor, covariance: Tensor
+    limit: Tensor,
+    mean: Tensor,
+    covariance: Tensor,
+    side: Tensor | float = -1.0,
+    digits: torch.dtype | None = None,
 ) -> TruncatedMoments:
-    """Moments of ``Z ~ N_2(mean, covariance)`` given ``Z < upper`` in both coordinates (Tallis 1961, put right).
+    """Moments of pairs ``Z ~ N_2(mean, covariance)``, each coordinate truncated on one side.
 
-    With ``g`` the gradient of ``log Phi_2`` at the standardised limits ``x``, ``d`` its derivative in the correlation:
-    ``E Z = -R g`` and ``E ZZ' = R + R H R``, ``H_jj = -x_j g_j - rho d``, ``H_12 = d``, ``R`` the correlation matrix.
+    With ``w_j = side_j (Z_j - mean_j) / sd_j`` the event is ``-w < b`` and has probability
+    ``Phi_2(b; r)``. With ``g`` the gradient of its logarithm and ``d`` its derivative in the correlation,
+    ``E w = R g`` and ``E ww' = R + R H R``, ``H_jj = -b_j g_j - r d``, ``H_12 = d``, ``R`` the matrix of
+    correlation ``r`` (Tallis 1961, put right).
 
     Parameters
     ----------
-    upper, mean : Tensor (..., 2)
-    covariance : Tensor (..., 2, 2)
+    limit, mean : Tensor (..., 2)
+    covariance : Tensor (2, 2) or (..., 2, 2)
+        One for all pairs ``(n, 2)`` is quick, as for an E-step's.
+    side : Tensor (..., 2) or float
+        -1 where a coordinate lies below its limit, +1 where it lies above.
+    digits : torch.float32 or torch.float64, optional
+        As in :func:`log_bivariate_normal_cdf_with_gradients`.
 
     Returns
     -------
     TruncatedMoments
-        Computed in float64 and in log space, rounded to the dtype of ``upper``. At 40 SD the means keep 11 digits, the
-        variances (which are differences of numbers near 1600) six.
-
-    Notes
-    -----
-    A coordinate truncated from below is one with the signs of its limit, mean and covariance flipped.
+        Computed in float64 and in log space, rounded to the dtype of ``limit``. At 40 SD the means keep
+        11 digits, the variances (which are differences of numbers near 1600) six.
     """
-    dtype = upper.dtype
-    upper, mean, covariance = (v.double() for v in (upper, mean, covariance))
+    dtype, exact = limit.dtype, torch.float64
+    limit, mean, covariance = (v.to(exact) for v in (limit, mean, covariance))
+    side = torch.as_tensor(side, dtype=exact, device=limit.device).expand_as(limit)
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).sqrt()
-    x, y = ((upper - mean) / sd).unbind(-1)
+    x, y = finite(*(side * (mean - limit) / sd).unbind(-1))
     r = covariance[..., 0, 1] / (sd[..., 0] * sd[..., 1])
-    value, by_x, by_y, by_r = log_bivariate_normal_cdf_with_gradients(
-        *torch.broadcast_tensors(x, y, r)
-    )
-    z = -torch.stack((by_x + r * by_y, r * by_x + by_y), -1)
-    h11, h22 = (
-        -torch.where(g > 0, limit * g, 0.0) - r * by_r for limit, g in ((x, by_x), (y, by_y))
-    )
-    second = (
-        1 + h11 + r * (2 * by_r + r * h22),
-        r * (1 + h11 + h22) + (1 + r * r) * by_r,
-        1 + h22 + r * (2 * by_r + r * h11),
-    )
-    second = torch.stack((second[0], second[1], second[1], second[2]), -1).unflatten(-1, (2, 2))
-    spread = (second - z.unsqueeze(-1) * z.unsqueeze(-2)) * sd.unsqueeze(-1) * sd.unsqueeze(-2)
-    return TruncatedMoments(*(v.to(dtype) for v in (mean + sd * z, spread, value)))
+    flip = side[..., 0] * side[..., 1]
+    if r.ndim == 0 and x.ndim == 1 and x.device.type == "cpu":
+        found = log_bivariate_normal_cdf_with_gradients(x, y, float(r), flip, digits)
+    else:
+        found = log_bivariate_normal_cdf_with_gradients(x, y, flip * r, digits=digits)
+    value, by_x, by_y, by_r = found
+    r = flip * r
+    shift = side * sd * torch.stack((by_x + r * by_y, r * by_x + by_y), -1)
+    h11, h22 = -x * by_x - r * by_r, -y * by_y - r * by_r
+    cross = flip * (r * (1 + h11 + h22) + (1 + r * r) * by_r)
+    first = 1 + h11 + r * (2 * by_r + r * h22)
+    second = 1 + h22 + r * (2 * by_r + r * h11)
+    moments = torch.stack((first, cross, cross, second), -1).unflatten(-1, (2, 2))
+    moments = moments * sd.unsqueeze(-1) * sd.unsqueeze(-2)
+    spread = moments - shift.unsqueeze(-1) * shift.unsqueeze(-2)
+    return TruncatedMoments(*(v.to(dtype) for v in (mean + shift, spread, value)))

@@ -15,16 +15,23 @@ SQRT_HALF = math.sqrt(0.5)
 SQRT_HALF_PI = math.sqrt(math.pi / 2)
 LOG_TWO_PI = math.log(2 * math.pi)
 HALF_LOG_TWO_PI = 0.5 * LOG_TWO_PI
+FAR_LOGIT = 600.0  # beyond it a label's smaller probability is no float64 number
 
 
-def may_branch(*tensors: Tensor) -> bool:
-    """Say whether values may be looked at: on a CPU, and not while ``torch.compile`` or ``torch.func`` trace."""
-    if torch.compiler.is_compiling() or any(t.device.type != "cpu" for t in tensors):
+def may_branch(tensor: Tensor) -> bool:
+    """Say whether values may be looked at: on a CPU, and not under ``torch.compile`` or ``vmap``."""
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return False
     try:
-        return all(t.numel() == 0 or t.reshape(-1)[0].item() is not None for t in tensors)
+        tensor.reshape(-1)[:1].sum().item()
     except RuntimeError:  # under torch.func.vmap no value can be looked at
         return False
+    return True
+
+
+def normal_cdf(x: Tensor) -> Tensor:
+    """``Phi(x)`` by ``erfc`` (PyTorch's ``ndtr`` flushes the lower tail to zero)."""
+    return 0.5 * torch.special.erfc(-SQRT_HALF * x)
 
 
 def mills_ratio(x: Tensor) -> Tensor:
@@ -51,7 +58,25 @@ def hazard_excess(x: Tensor, hazard: Tensor) -> Tensor:
     )
 
 
-class _LogNormalCDF(torch.autograd.Function):
+class Elementwise(torch.autograd.Function):
+    """A function of tensors of one shape, that of its value; saves them and the value for ``backward``."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*(v for v in inputs if isinstance(v, Tensor)), output)
+
+    @classmethod
+    def vmap(cls, info, in_dims, *operands):
+        whole = list(operands)
+        for i, (operand, dim) in enumerate(zip(operands, in_dims, strict=True)):
+            if dim is not None:
+                whole[i] = operand.movedim(dim, 0)
+            elif isinstance(operand, Tensor):
+                whole[i] = operand.expand(info.batch_size, *operand.shape)
+        return cls.apply(*whole), 0
+
+
+class _LogNormalCDF(Elementwise):
     """``log Phi`` with its hazard as derivative (PyTorch's own is wrong in float32 below about -100)."""
 
     @staticmethod
@@ -59,20 +84,11 @@ class _LogNormalCDF(torch.autograd.Function):
         return torch.special.log_ndtr(x)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * _Hazard.apply(x)
-
-    @staticmethod
-    def vmap(info, in_dims, x):
-        return _LogNormalCDF.apply(x), in_dims[0]
+        return grad * _Hazard.apply(ctx.saved_tensors[0])
 
 
-class _Hazard(torch.autograd.Function):
+class _Hazard(Elementwise):
     """``h(x) = phi(x) / Phi(x)``; ``h' = -h (x + h)``, where ``x + h`` is computed without cancellation."""
 
     @staticmethod
@@ -80,17 +96,9 @@ class _Hazard(torch.autograd.Function):
         return 1 / mills_ratio(-x)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output)
-
-    @staticmethod
     def backward(ctx, grad):
         x, hazard = ctx.saved_tensors
         return -grad * hazard * hazard_excess(x, hazard)
-
-    @staticmethod
-    def vmap(info, in_dims, x):
-        return _Hazard.apply(x), in_dims[0]
 
 
 def log_normal_cdf(x: Tensor) -> Tensor:
@@ -112,7 +120,7 @@ def normal_hazard(x: Tensor) -> Tensor:
     return _Hazard.apply(x)
 
 
-class _NormalScore(torch.autograd.Function):
+class _NormalScore(Elementwise):
     """``Phi^{-1}(S(mu))``; since ``S(-|mu|) = Phi(-|q|)``, the slope is ``S(|mu|) M(|q|)``, ``M`` the Mills ratio."""
 
     @staticmethod
@@ -120,16 +128,8 @@ class _NormalScore(torch.autograd.Function):
         return score_value(logits)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output)
-
-    @staticmethod
     def backward(ctx, grad):
         return grad * score_slope(*ctx.saved_tensors)
-
-    @staticmethod
-    def vmap(info, in_dims, logits):
-        return _NormalScore.apply(logits), in_dims[0]
 
 
 def score_slope(logits: Tensor, score: Tensor) -> Tensor:
@@ -141,18 +141,27 @@ def score_value(logits: Tensor) -> Tensor:
     """``Phi^{-1}(S(mu))`` from the smaller tail, without autograd. float32 is computed in float64 and rounded."""
     size = logits.abs().double()
     central = math.sqrt(2) * torch.special.erfinv(torch.tanh(0.5 * size.clamp_max(1.0)))
-    tail = -torch.special.ndtri(torch.sigmoid(-size.clamp(1.0, 600.0)))
+    tail = -torch.special.ndtri(torch.sigmoid(-size.clamp(1.0, FAR_LOGIT)))
     q = torch.where(size < 1.0, central, tail)
-    if not (may_branch(logits) and bool((size <= 600.0).all())):
-        q = torch.where(size > 600.0, _far_score(size.clamp_min(600.0)), q)
+    if not (may_branch(logits) and bool((size <= FAR_LOGIT).all())):
+        q = torch.where(size > FAR_LOGIT, _far_score(size.clamp_min(FAR_LOGIT)), q)
     return torch.copysign(q.to(logits.dtype), logits)
 
 
-def normal_score_with_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """``q = Phi^{-1}(S(mu))`` and ``dq / dmu`` in one pass, without autograd: for a loss that saves its gradient."""
-    with torch.no_grad():
+def quick_score_with_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """``q = Phi^{-1}(S(mu))`` and ``dq / dmu`` of float64 logits on a CPU, in one pass, without autograd.
+
+    Close to zero the score's absolute, not its relative error is that of float64: a limit of
+    integration needs no more. The slope is ``S(-|mu|) S(|mu|) / phi(q)``, written without overflow.
+    """
+    size = logits.abs()
+    if not bool((size <= FAR_LOGIT).all()):  # a tail that is no float64 number
         score = score_value(logits)
         return score, score_slope(logits, score)
+    below = torch.sigmoid(-size)
+    score = torch.special.ndtri(below)
+    slope = torch.exp(0.5 * score * score - size).mul_((1 - below).square_())
+    return torch.copysign(score, logits), slope.mul_(math.sqrt(2 * math.pi))
 
 
 def _far_score(size: Tensor) -> Tensor:
@@ -166,9 +175,9 @@ def _far_score(size: Tensor) -> Tensor:
 
 def log_normal_quantile(log_probability: Tensor) -> Tensor:
     """``Phi^{-1}(exp(l))`` without autograd, finite however small the probability."""
-    near = torch.special.ndtri(torch.exp(log_probability.clamp_min(-600.0)))
-    size = -log_probability.clamp_max(-600.0)
-    return torch.where(log_probability < -600.0, -_far_score(size), near)
+    near = torch.special.ndtri(torch.exp(log_probability.clamp_min(-FAR_LOGIT)))
+    size = -log_probability.clamp_max(-FAR_LOGIT)
+    return torch.where(log_probability < -FAR_LOGIT, -_far_score(size), near)
 
 
 def normal_score(logits: Tensor) -> Tensor:
