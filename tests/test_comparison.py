@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from cevit_lib.errors import ShapeError
-from cevit_lib.metrics.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
+from studies.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
 
 
 def test_both_cohens_d_by_hand():

@@ -9,29 +9,31 @@ from scipy.special import expit, logit
 
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 from cevit_lib.metrics import (
+    Questions,
     area_under_curve,
     asymmetric,
     bland_altman,
     brier_score,
     calibration,
     calibration_curve,
-    check_cells,
     detection_at,
     evaluate_pairs,
-    independent_cells,
-    joint_brier_score,
-    joint_log_score,
     mean_absolute_error,
     patient_bootstrap,
     patient_labels,
     patient_scores,
     predictive_values,
     r_squared,
-    rightly_ordered,
     share_within,
     threshold_at_specificity,
     thresholds_at_specificity,
-    worse_eye,
+)
+from cevit_lib.metrics.patients import (
+    check_cells,
+    independent_cells,
+    joint_brier_score,
+    joint_log_score,
+    rightly_ordered,
 )
 
 NAN = np.nan
@@ -233,8 +235,6 @@ def test_joint_scores_by_hand_and_as_sums_of_the_margins():
 def test_eyes_that_differ():
     length = np.array([[23.0, 24.5], [23.0, 23.5], [NAN, 30.0], [26.0, 24.0]])
     assert asymmetric(length, 1.0).tolist() == [True, False, False, True]
-    np.testing.assert_equal(worse_eye(length), [24.5, 23.5, NAN, 26.0])
-    np.testing.assert_equal(worse_eye(length, "smaller"), [23.0, 23.0, NAN, 24.0])
     labels = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, NAN]])
     scores = np.array([[2.0, 1], [3, 1], [0, 0], [0, 9], [9, 0]])  # right, wrong, tie
     assert rightly_ordered(scores, labels) == 0.5
@@ -340,13 +340,13 @@ def test_every_number_of_the_table_is_that_of_its_function():
         y,
         NAMES,
         2,
-        limits={"AL": (0.5, 1.0)},
-        thresholds=thresholds,
-        asymmetry={"AL": 0.8},
+        questions=Questions({"AL": (0.5, 1.0)}, thresholds, {"AL": 0.8}),
     )
     values, p = table.values, expit(outputs[:, 2:])
     assert not table.reasons and np.isfinite(list(values.values())).all()
     apart = outputs[:, 0] - outputs[:, 1] - y[:, 0] + y[:, 1]
+    worse = outputs[:, :2].max(1) - y[:, :2].max(1)
+    assert values["MAE AL worse"] == pytest.approx(np.nanmean(abs(worse)))
     assert values["MAE AL difference"] == pytest.approx(np.nanmean(abs(apart)))
     assert values["MAE AL eyes"] == pytest.approx(np.nanmean(abs(outputs[:, :2] - y[:, :2])))
     assert values["within 1 AL_OD"] == share_within(outputs[:, 1], y[:, 1], 1.0)
@@ -369,10 +369,10 @@ def test_every_number_of_the_table_is_that_of_its_function():
 
 def test_a_fold_with_one_class_keeps_all_keys_and_says_why():
     outputs, y = made_up(20)
-    whole = evaluate_pairs(outputs, y, NAMES, 2, asymmetry={"AL": 0.5})
+    whole = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(asymmetry={"AL": 0.5}))
     y[:, 2:] = 0
     y[:, 0] = NAN
-    poor = evaluate_pairs(outputs, y, NAMES, 2, asymmetry={"AL": 0.5})
+    poor = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(asymmetry={"AL": 0.5}))
     assert poor.values.keys() == whole.values.keys()
     assert poor.reasons["AUC HM both"] == "one class only: 20 zeros, 0 ones"
     assert poor.reasons["MAE AL_OS"] == "no patient has it observed"
@@ -380,7 +380,7 @@ def test_a_fold_with_one_class_keeps_all_keys_and_says_why():
     assert "differ by more than 0.5" in poor.reasons["MAE AL asymmetric"]
     assert set(poor.reasons) == {key for key, value in poor.values.items() if np.isnan(value)}
     nothing = thresholds_at_specificity(outputs, np.ones((20, 4)), NAMES, 2)
-    blind = evaluate_pairs(outputs, y, NAMES, 2, thresholds=nothing)
+    blind = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(thresholds=nothing))
     assert blind.reasons["sensitivity HM_OS"] == "the validation patients have no negative"
 
 
@@ -389,7 +389,7 @@ def test_names_and_shapes_of_the_table_are_checked():
     unpaired = evaluate_pairs(outputs, y, ("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2).values
     assert "MAE y1_OS/y2_OD eyes" in unpaired and "AUC y3_OS/y4_OD any" in unpaired
     with pytest.raises(ParameterError, match="no continuous measure 'HM'; there are: AL"):
-        evaluate_pairs(outputs, y, NAMES, 2, limits={"HM": (1.0,)})
+        evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(limits={"HM": (1.0,)}))
     with pytest.raises(ShapeError, match="even numbers"):
         evaluate_pairs(outputs[:, :3], y[:, :3], NAMES[:3], 2)
     with pytest.raises(ShapeError):

@@ -4,12 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cevit_lib.metrics.arrays import observed_pair
-
-
-def _difference(predicted: Any, observed: Any) -> np.ndarray:
-    predicted, observed = observed_pair(predicted, observed)
-    return predicted - observed
+from cevit_lib.metrics.arrays import observed_pair, scored
 
 
 def mean_absolute_error(predicted: Any, observed: Any) -> float:
@@ -20,25 +15,20 @@ def mean_absolute_error(predicted: Any, observed: Any) -> float:
     >>> mean_absolute_error([24.0, 25.0, 26.0], [24.5, 26.5, float("nan")])
     1.0
     """
-    difference = _difference(predicted, observed)
-    return float(np.abs(difference).mean()) if difference.size else float("nan")
+    return scored("mean_absolute_error", predicted, observed)
 
 
 def root_mean_squared_error(predicted: Any, observed: Any) -> float:
     """Return the root of the mean squared difference over what was observed, in the response's units (or NaN)."""
-    difference = _difference(predicted, observed)
-    return float(np.sqrt(np.square(difference).mean())) if difference.size else float("nan")
+    return scored("root_mean_squared_error", predicted, observed)
 
 
 def share_within(predicted: Any, observed: Any, limit: float) -> float:
     """Return the share of predictions at most ``limit`` (in the response's units) off; NaN without an observation."""
-    difference = _difference(predicted, observed)
+    predicted, observed = observed_pair(predicted, observed)
     # a difference of two decimals that should equal the limit may miss it by rounding
-    return (
-        float((np.abs(difference) <= limit * (1 + 1e-12)).mean())
-        if difference.size
-        else float("nan")
-    )
+    near = np.abs(predicted - observed) <= limit * (1 + 1e-12)
+    return float(near.mean()) if near.size else float("nan")
 
 
 def r_squared(predicted: Any, observed: Any) -> float:
@@ -46,9 +36,7 @@ def r_squared(predicted: Any, observed: Any) -> float:
 
     Below zero where that mean, which no forecast can know, would have done better; NaN where nothing varies.
     """
-    predicted, observed = observed_pair(predicted, observed)
-    total = np.square(observed - observed.mean()).sum() if observed.size else 0.0
-    return float(1 - np.square(predicted - observed).sum() / total) if total > 0 else float("nan")
+    return scored("r2_score", predicted, observed, vary=True)
 
 
 class Agreement(NamedTuple):
@@ -82,10 +70,9 @@ def bland_altman(predicted: Any, observed: Any) -> Agreement:
     predicted, observed = observed_pair(predicted, observed)
     if observed.size < 3:
         return Agreement(*[float("nan")] * 6)
-    difference = predicted - observed
+    difference, mean = predicted - observed, (predicted + observed) / 2
     bias, spread = float(difference.mean()), float(difference.std(ddof=1))
     slope = error = on_observed = float("nan")
-    mean = (predicted + observed) / 2
     if np.ptp(mean) > 0:
         line = linregress(mean, difference)
         slope, error = float(line.slope), float(line.stderr)

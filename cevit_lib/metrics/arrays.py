@@ -1,4 +1,4 @@
-"""What all metrics share: numbers as NumPy arrays, without what was not observed."""
+"""What all metrics share: numbers as NumPy arrays, without what was not observed; scikit-learn behind that mask."""
 
 from typing import Any
 
@@ -32,6 +32,25 @@ def observed_pair(predicted: Any, observed: Any) -> tuple[np.ndarray, np.ndarray
         )
     seen = np.isfinite(observed)
     return predicted[seen], observed[seen]
+
+
+def scored(metric: str, predicted: Any, observed: Any, vary: bool = False) -> float:
+    """Return a metric of scikit-learn on what was observed; NaN without it or with a prediction that is not finite.
+
+    Parameters
+    ----------
+    metric : str
+        A function of ``sklearn.metrics`` that takes what was observed and what was predicted.
+    predicted, observed : array, shape (n,)
+    vary : bool
+        It exists only where the observed values vary: both classes, or more than one length.
+    """
+    from sklearn import metrics
+
+    predicted, observed = observed_pair(predicted, observed)
+    if not observed.size or not np.isfinite(predicted).all() or (vary and np.ptp(observed) == 0):
+        return float("nan")
+    return float(getattr(metrics, metric)(observed, predicted))
 
 
 def two_eyes(values: Any, name: str) -> np.ndarray:

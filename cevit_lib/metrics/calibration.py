@@ -3,10 +3,11 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from cevit_lib.errors import LabelError
-from cevit_lib.metrics.arrays import observed_pair
+from cevit_lib.metrics.arrays import observed_pair, scored
 from cevit_lib.metrics.detection import class_reason
 
 _EDGE = 1e-12  # a probability of exactly 0 or 1 has no logit
@@ -36,8 +37,7 @@ class Calibration(NamedTuple):
 
 def brier_score(probabilities: Any, labels: Any) -> float:
     """Return the mean of ``(probability - label)^2`` over what was observed; NaN without any."""
-    probabilities, labels = _checked(probabilities, labels)
-    return float(np.square(probabilities - labels).mean()) if labels.size else float("nan")
+    return scored("mean_squared_error", *_checked(probabilities, labels))
 
 
 def calibration(probabilities: Any, labels: Any) -> Calibration:
@@ -57,43 +57,22 @@ def calibration(probabilities: Any, labels: Any) -> Calibration:
     LabelError
         A probability is outside of [0, 1].
     """
+    from sklearn.linear_model import LogisticRegression
+
     probabilities, labels = _checked(probabilities, labels)
     brier = brier_score(probabilities, labels)
     if reason := class_reason(labels):
         return Calibration(float("nan"), float("nan"), brier, reason)
     score = logit(np.clip(probabilities, _EDGE, 1 - _EDGE))
-    one = np.ones((len(score), 1))
-    (intercept,) = _logistic_regression(one, score, labels)
+    middle = logit(labels.mean())
+    ends = middle - score.max() - 1, middle - score.min() + 1
+    intercept = brentq(lambda a: (expit(a + score) - labels).sum(), *ends, xtol=1e-12)
     positive, negative = score[labels == 1], score[labels == 0]
     if not (positive.min() < negative.max() and negative.min() < positive.max()):
-        return Calibration(
-            float(intercept), float("nan"), brier, "the predictions separate the classes"
-        )
-    _, slope = _logistic_regression(np.column_stack([one, score]), 0.0, labels)
-    return Calibration(float(intercept), float(slope), brier)
-
-
-def _logistic_regression(design: np.ndarray, offset, labels: np.ndarray) -> np.ndarray:
-    """Newton's method with halved steps; the caller has made sure that the maximum exists."""
-
-    def likelihood(beta: np.ndarray) -> float:
-        score = offset + design @ beta
-        return float((labels * score - np.logaddexp(0, score)).sum())
-
-    beta = np.zeros(design.shape[1])
-    value = likelihood(beta)
-    for _ in range(100):
-        probability = expit(offset + design @ beta)
-        weight = np.maximum(probability * (1 - probability), _EDGE)
-        step = np.linalg.solve(
-            (design * weight[:, None]).T @ design, design.T @ (labels - probability)
-        )
-        while (reached := likelihood(beta + step)) < value and np.abs(step).max() > 1e-10:
-            step = step / 2
-        beta, value = beta + step, max(reached, value)
-        if np.abs(step).max() < 1e-10:
-            return beta
-    return np.full_like(beta, np.nan)
+        return Calibration(intercept, float("nan"), brier, "the predictions separate the classes")
+    regression = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
+    (slope,) = regression.fit(score[:, None], labels).coef_[0]
+    return Calibration(intercept, float(slope), brier)
 
 
 class CalibrationCurve(NamedTuple):

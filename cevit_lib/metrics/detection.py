@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cevit_lib.errors import ParameterError, ShapeError
-from cevit_lib.metrics.arrays import as_array, observed_pair
+from cevit_lib.metrics.arrays import as_array, observed_pair, scored
 
 
 def class_reason(labels: Any) -> str | None:
@@ -19,8 +19,7 @@ def class_reason(labels: Any) -> str | None:
 
 def accuracy(classes: Any, labels: Any) -> float:
     """Return the share of observed labels that were predicted; NaN without any."""
-    classes, labels = observed_pair(classes, labels)
-    return float((classes == labels).mean()) if labels.size else float("nan")
+    return scored("accuracy_score", classes, labels)
 
 
 def joint_accuracy(classes: Any, labels: Any) -> float:
@@ -45,17 +44,9 @@ def joint_accuracy(classes: Any, labels: Any) -> float:
 def area_under_curve(scores: Any, labels: Any) -> float:
     """Return the probability that a random positive has the larger score than a random negative (ties count half).
 
-    By ranks (the Mann-Whitney statistic); NaN when the observed labels have one class only.
+    NaN when the observed labels have one class only.
     """
-    from scipy.stats import rankdata
-
-    scores, labels = observed_pair(scores, labels)
-    positive = int((labels == 1).sum())
-    negative = labels.size - positive
-    if positive == 0 or negative == 0:
-        return float("nan")
-    ranks = rankdata(scores)
-    return float((ranks[labels == 1].sum() - positive * (positive + 1) / 2) / (positive * negative))
+    return scored("roc_auc_score", scores, labels, vary=True)
 
 
 def threshold_at_specificity(scores: Any, labels: Any, specificity: float = 0.9) -> float:

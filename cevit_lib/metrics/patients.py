@@ -58,9 +58,7 @@ def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.nd
     array([ 1., nan])
     """
     labels = two_eyes(labels, "labels")
-    if level not in LEVELS:
-        raise ParameterError(f"level={level!r}: give one of {', '.join(LEVELS)}.")
-    decisive = 0.0 if level == "both" else 1.0
+    decisive = _answer({"any": 1.0, "worse": 1.0, "both": 0.0}, level)
     whole = np.isfinite(labels).all(1)
     return np.where((labels == decisive).any(1), decisive, np.where(whole, 1 - decisive, np.nan))
 
@@ -77,27 +75,8 @@ def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.nda
         ``level`` is neither "any", "worse" nor "both".
     """
     cells = check_cells(cells)
-    if level not in LEVELS:
-        raise ParameterError(f"level={level!r}: give one of {', '.join(LEVELS)}.")
-    if level == "any":
-        return 1 - cells[:, 0, 0]
-    return (
-        cells[:, 1, 1] if level == "both" else np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
-    )
-
-
-def worse_eye(values: Any, worse: Literal["larger", "smaller"] = "larger") -> np.ndarray:
-    """Return the worse of two eyes' values ``(n, 2)``; NaN unless both are there (the missing one may be worse).
-
-    Raises
-    ------
-    ParameterError
-        ``worse`` is neither "larger" nor "smaller".
-    """
-    values = two_eyes(values, "values")
-    if worse not in ("larger", "smaller"):
-        raise ParameterError(f"worse={worse!r}: give 'larger' or 'smaller'.")
-    return values.max(1) if worse == "larger" else values.min(1)  # NaN goes through both
+    worse = np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
+    return _answer({"any": 1 - cells[:, 0, 0], "worse": worse, "both": cells[:, 1, 1]}, level)
 
 
 def asymmetric(values: Any, limit: float = 0.0) -> np.ndarray:
@@ -138,6 +117,12 @@ def rightly_ordered(scores: Any, labels: Any) -> float:
     differ = asymmetric(labels)
     lead = ((scores[:, 0] - scores[:, 1]) * (labels[:, 0] - labels[:, 1]))[differ]
     return float(((np.sign(lead) + 1) / 2).mean()) if differ.any() else float("nan")
+
+
+def _answer(answers: dict[str, Any], level: str) -> Any:
+    if level not in answers:
+        raise ParameterError(f"level={level!r}: give one of {', '.join(answers)}.")
+    return answers[level]
 
 
 def _whole(cells: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -2,8 +2,8 @@
 
 import os
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -16,7 +16,7 @@ from cevit_lib.metrics.agreement import (
     root_mean_squared_error,
     share_within,
 )
-from cevit_lib.metrics.arrays import as_array as _array
+from cevit_lib.metrics.arrays import as_array
 from cevit_lib.metrics.calibration import calibration
 from cevit_lib.metrics.detection import (
     accuracy,
@@ -35,11 +35,13 @@ from cevit_lib.metrics.patients import (
     patient_labels,
     patient_scores,
     rightly_ordered,
-    worse_eye,
 )
 
+UNSEEN = "no patient has it observed"
+ONE_EYED = "no patient has both eyes observed"
 
-@dataclass(frozen=True)
+
+@dataclass
 class Metrics:
     """Values by name, and the reason for every NaN among them.
 
@@ -51,12 +53,38 @@ class Metrics:
         For each name whose value is NaN.
     """
 
-    values: dict[str, float]
+    values: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, values: dict[str, float], reason: str | None = None) -> None:
+        """Take values up, and why those that are NaN are."""
+        for key, value in values.items():
+            self.values[key] = float(value)
+            if np.isnan(value):
+                self.reasons[key] = reason or "a prediction is not finite"
 
     def to_dict(self) -> dict[str, Any]:
         """Return values and reasons as plain dictionaries, for a record."""
-        return {"values": dict(self.values), "reasons": dict(self.reasons)}
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What :func:`evaluate_pairs` is asked beside its plain numbers.
+
+    Attributes
+    ----------
+    limits : dict
+        For a measure, limits of error whose shares are wanted, such as ``{"AL": (0.5, 1.0)}``.
+    thresholds : dict
+        From :func:`thresholds_at_specificity` of *validation* patients: adds sensitivity and specificity.
+    asymmetry : dict
+        For a continuous measure, by how much eyes must differ to count as asymmetric; labels are when they differ.
+    """
+
+    limits: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    thresholds: dict[str, float] = field(default_factory=dict)
+    asymmetry: dict[str, float] = field(default_factory=dict)
 
 
 def evaluate(
@@ -92,43 +120,24 @@ def evaluate(
     ShapeError
         Outputs, responses and names disagree.
     """
-    outputs, y = _array(outputs), _array(y)
-    if outputs.shape != y.shape or y.shape[1] != len(responses):
-        raise ShapeError(
-            f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree."
-        )
-    marginal = (outputs[:, continuous:] > 0).astype(float)
-    joint = marginal if joint_classes is None else _array(joint_classes)
-    values: dict[str, float] = {}
-    for k in range(continuous):
-        values[f"MAE {responses[k]}"] = mean_absolute_error(outputs[:, k], y[:, k])
-        values[f"RMSE {responses[k]}"] = root_mean_squared_error(outputs[:, k], y[:, k])
-    for k, name in enumerate(responses[continuous:]):
-        values[f"ACC {name}"] = accuracy(marginal[:, k], y[:, continuous + k])
-        values[f"ACC joint rule {name}"] = accuracy(joint[:, k], y[:, continuous + k])
-        values[f"AUC {name}"] = area_under_curve(outputs[:, continuous + k], y[:, continuous + k])
-    if y.shape[1] > continuous:
-        values["joint ACC"] = joint_accuracy(joint, y[:, continuous:])
-        values["joint ACC marginal rule"] = joint_accuracy(marginal, y[:, continuous:])
-    return Metrics(values, _reasons(values, y, responses))
-
-
-def _reasons(values: dict[str, float], y: np.ndarray, responses: tuple[str, ...]) -> dict[str, str]:
-    reasons = {}
-    for key, value in values.items():
-        if np.isfinite(value):
-            continue
-        column = next((k for k, name in enumerate(responses) if key.endswith(name)), None)
-        seen = y[:, column][np.isfinite(y[:, column])] if column is not None else np.empty(0)
-        if seen.size == 0:
-            reasons[key] = "no patient has it observed"
-        elif key.startswith("AUC"):
-            reasons[key] = (
-                f"one class only: {int((seen == 0).sum())} zeros, {int((seen == 1).sum())} ones"
-            )
+    outputs, y = _checked(outputs, y, responses)
+    labels, marginal = y[:, continuous:], (outputs[:, continuous:] > 0).astype(float)
+    joint = marginal if joint_classes is None else as_array(joint_classes)
+    table = Metrics()
+    for k, name in enumerate(responses):
+        values, column = {}, (outputs[:, k], y[:, k])
+        if k < continuous:
+            values[f"MAE {name}"] = mean_absolute_error(*column)
+            values[f"RMSE {name}"] = root_mean_squared_error(*column)
         else:
-            reasons[key] = "a prediction is not finite"
-    return reasons
+            values[f"ACC {name}"] = accuracy(marginal[:, k - continuous], y[:, k])
+            values[f"ACC joint rule {name}"] = accuracy(joint[:, k - continuous], y[:, k])
+            table.add({f"AUC {name}": area_under_curve(*column)}, class_reason(y[:, k]))
+        table.add(values, _unseen(y[:, k]))
+    if labels.shape[1]:
+        both = {"joint ACC": joint, "joint ACC marginal rule": marginal}
+        table.add({name: joint_accuracy(said, labels) for name, said in both.items()}, UNSEEN)
+    return table
 
 
 def evaluate_pairs(
@@ -136,11 +145,8 @@ def evaluate_pairs(
     y: Any,
     responses: tuple[str, ...],
     continuous: int,
-    *,
     cells: Any | None = None,
-    limits: dict[str, tuple[float, ...]] | None = None,
-    thresholds: dict[str, float] | None = None,
-    asymmetry: dict[str, float] | None = None,
+    questions: Questions | None = None,
 ) -> Metrics:
     """Return what an eye clinic asks of predictions for both eyes: by eye, by patient, and where the eyes differ.
 
@@ -156,12 +162,8 @@ def evaluate_pairs(
         How many columns are continuous.
     cells : array, shape (n, 2, 2), optional
         Joint probabilities of the two labels; without them the eyes are taken for independent.
-    limits : dict, optional
-        For a measure, limits of error whose shares are wanted, such as ``{"AL": (0.5, 1.0)}``.
-    thresholds : dict, optional
-        From :func:`thresholds_at_specificity` of *validation* patients: adds sensitivity and specificity.
-    asymmetry : dict, optional
-        For a continuous measure, by how much eyes must differ to count as asymmetric; labels are when they differ.
+    questions : Questions, optional
+        What else is asked, measure by measure.
 
     Returns
     -------
@@ -176,34 +178,23 @@ def evaluate_pairs(
     Raises
     ------
     ShapeError, ParameterError
-        Shapes disagree, columns do not come in pairs, or a dict names a measure that is not there.
+        Shapes disagree, columns do not come in pairs, or a question names a measure that is not there.
     """
-    outputs, y = _array(outputs), _array(y)
-    if outputs.shape != y.shape or y.ndim != 2 or y.shape[1] != len(responses):
-        raise ShapeError(
-            f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree."
+    measures, asked = _measures(outputs, y, responses, continuous), questions or Questions()
+    lengths, labels = measures[: continuous // 2], measures[continuous // 2 :]
+    known = sorted(measure.name for measure in lengths)
+    if unknown := sorted((asked.limits.keys() | asked.asymmetry.keys()) - set(known)):
+        raise ParameterError(
+            f"no continuous measure {unknown[0]!r}; there are: {', '.join(known) or 'none'}."
         )
-    measures = _measures(responses, continuous)
-    binary = [name for name, column in measures.items() if column >= continuous]
-    _only_known({**(limits or {}), **(asymmetry or {})}, set(measures) - set(binary))
-    if cells is not None and len(binary) != 1:
-        raise ShapeError(f"cells are those of two labels; here are {len(binary)} binary measures.")
-    table = _Table()
-    for name, column in measures.items():
-        pair, names = slice(column, column + 2), responses[column : column + 2]
-        if column < continuous:
-            _lengths(
-                table,
-                name,
-                names,
-                outputs[:, pair],
-                y[:, pair],
-                (limits or {}).get(name, ()),
-                (asymmetry or {}).get(name),
-            )
-        else:
-            _labels(table, name, names, outputs[:, pair], y[:, pair], cells, thresholds or {})
-    return Metrics(table.values, table.reasons)
+    if cells is not None and len(labels) != 1:
+        raise ShapeError(f"cells are those of two labels; here are {len(labels)} binary measures.")
+    table = Metrics()
+    for measure in lengths:
+        _lengths(table, measure, asked)
+    for measure in labels:
+        _labels(table, measure, cells, asked.thresholds)
+    return table
 
 
 def thresholds_at_specificity(
@@ -212,151 +203,145 @@ def thresholds_at_specificity(
     responses: tuple[str, ...],
     continuous: int,
     specificity: float = 0.9,
-    *,
     cells: Any | None = None,
 ) -> dict[str, float]:
     """Return thresholds on the probabilities of each binary column and each patient-level answer.
 
     Arguments as in :func:`evaluate_pairs`, of *validation* patients; NaN where they hold no negative.
     """
-    outputs, y = _array(outputs), _array(y)
-    found = {}
-    for name, column in _measures(responses, continuous).items():
-        if column >= continuous:
-            pair = slice(column, column + 2)
-            questions = _questions(
-                name, responses[pair], expit(outputs[:, pair]), y[:, pair], cells
+    return {
+        key: threshold_at_specificity(score, label, specificity)
+        for measure in _measures(outputs, y, responses, continuous)[continuous // 2 :]
+        for key, score, label in measure.answers(cells)
+    }
+
+
+class _Measure(NamedTuple):
+    """What is measured in both eyes: its name, those of its columns, predictions and observations (n, 2)."""
+
+    name: str
+    columns: tuple[str, ...]
+    predicted: np.ndarray
+    observed: np.ndarray
+
+    def eyes(self) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Return name, predictions (n,) and observations (n,) of each eye."""
+        return list(zip(self.columns, self.predicted.T, self.observed.T, strict=True))
+
+    def cells(self, given: Any) -> Any:
+        """Return the joint probabilities (n, 2, 2) of two labels, as given or of independent eyes."""
+        return independent_cells(expit(self.predicted)) if given is None else given
+
+    def answers(self, cells: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Return name, probability and label of each question: two about eyes, three about the patient."""
+        cells = self.cells(cells)
+        by_eye = [(column, expit(logit), label) for column, logit, label in self.eyes()]
+        return by_eye + [
+            (
+                f"{self.name} {level}",
+                patient_scores(cells, level),
+                patient_labels(self.observed, level),
             )
-            found |= {
-                key: threshold_at_specificity(score, label, specificity)
-                for key, score, label in questions
-            }
-    return found
+            for level in LEVELS
+        ]
 
 
-class _Table:
-    """Collects values, and a reason for each NaN."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, float] = {}
-        self.reasons: dict[str, str] = {}
-
-    def add(self, key: str, value: float, reason: str | None = None) -> None:
-        self.values[key] = float(value)
-        if np.isnan(value):
-            self.reasons[key] = reason or "a prediction is not finite"
-
-
-def _measures(responses: tuple[str, ...], continuous: int) -> dict[str, int]:
-    """Return the first column of each measure by the common beginning of its two names."""
-    if len(responses) % 2 or continuous % 2:
+def _checked(outputs: Any, y: Any, responses: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    outputs, y = as_array(outputs), as_array(y)
+    if outputs.shape != y.shape or y.ndim != 2 or y.shape[1] != len(responses):
         raise ShapeError(
-            f"{continuous} continuous of {len(responses)} responses: two eyes give even numbers of both."
+            f"outputs {outputs.shape}, y {y.shape} and {len(responses)} names do not agree."
         )
+    return outputs, y
+
+
+def _measures(outputs: Any, y: Any, responses: tuple[str, ...], continuous: int) -> list[_Measure]:
+    """Return the measures, each named by the common beginning of its two columns' names."""
+    outputs, y = _checked(outputs, y, responses)
+    if len(responses) % 2 or continuous % 2:
+        counted = f"{continuous} continuous of {len(responses)} responses"
+        raise ShapeError(f"{counted}: two eyes give even numbers of both.")
     pairs = [tuple(responses[k : k + 2]) for k in range(0, len(responses), 2)]
     names = [
         re.split(r"[_ .-]+[^_ .-]*$", os.path.commonprefix(pair))[0] for pair in pairs
     ]  # AL_O(S|D) -> AL
     if "" in names or len(set(names)) < len(names):  # such as y1_OS, y2_OD, y3_OS, y4_OD
         names = ["/".join(pair) for pair in pairs]
-    return {name: 2 * place for place, name in enumerate(names)}
+    return [
+        _Measure(name, pair, outputs[:, 2 * k : 2 * k + 2], y[:, 2 * k : 2 * k + 2])
+        for k, (name, pair) in enumerate(zip(names, pairs, strict=True))
+    ]
 
 
-def _only_known(named: dict[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(named) - known):
-        raise ParameterError(
-            f"no continuous measure {unknown[0]!r}; there are: {', '.join(sorted(known)) or 'none'}."
-        )
-
-
-def _lengths(table, name, names, predicted, observed, limits, asymmetry) -> None:
-    for k, column in enumerate(names):
-        _errors(table, column, predicted[:, k], observed[:, k], limits)
-        reason = _why_undefined(observed[:, k])
-        agreement = bland_altman(predicted[:, k], observed[:, k])
-        table.add(
-            f"RMSE {column}", root_mean_squared_error(predicted[:, k], observed[:, k]), reason
-        )
-        table.add(f"R2 {column}", r_squared(predicted[:, k], observed[:, k]), reason)
-        table.add(f"bias {column}", agreement.bias, reason)
-        table.add(f"slope {column}", agreement.slope, reason)
+def _lengths(table: Metrics, measure: _Measure, asked: Questions) -> None:
+    name, predicted, observed = measure.name, measure.predicted, measure.observed
+    limits = asked.limits.get(name, ())
+    for column, mu, y in measure.eyes():
+        agreement = bland_altman(mu, y)
+        _errors(table, column, mu, y, limits)
+        values = {
+            f"RMSE {column}": root_mean_squared_error(mu, y),
+            f"R2 {column}": r_squared(mu, y),
+            f"bias {column}": agreement.bias,
+            f"slope {column}": agreement.slope,
+        }
+        table.add(values, _why_undefined(y))
     _errors(table, f"{name} eyes", predicted.ravel(), observed.ravel(), limits)
-    reason = "no patient has both eyes observed"
-    table.add(
-        f"MAE {name} worse", mean_absolute_error(worse_eye(predicted), worse_eye(observed)), reason
-    )
     apart = [values[:, 0] - values[:, 1] for values in (predicted, observed)]
-    table.add(f"MAE {name} difference", mean_absolute_error(*apart), reason)
-    if asymmetry is not None:
-        differ = asymmetric(observed, asymmetry)
-        reason = f"no patient's eyes differ by more than {asymmetry:g}"
-        table.add(f"patients {name} asymmetric", differ.sum())
-        table.add(
-            f"MAE {name} asymmetric",
-            mean_absolute_error(predicted[differ].ravel(), observed[differ].ravel()),
-            reason,
-        )
-        table.add(
-            f"MAE {name} difference asymmetric",
-            mean_absolute_error(*[side[differ] for side in apart]),
-            reason,
-        )
+    values = {  # the worse eye is the longer one, and not known where the other is missing
+        f"MAE {name} worse": mean_absolute_error(predicted.max(1), observed.max(1)),
+        f"MAE {name} difference": mean_absolute_error(*apart),
+    }
+    table.add(values, ONE_EYED)
+    if name in asked.asymmetry:
+        differ = asymmetric(observed, asked.asymmetry[name])
+        eyes = predicted[differ].ravel(), observed[differ].ravel()
+        values = {
+            f"patients {name} asymmetric": differ.sum(),
+            f"MAE {name} asymmetric": mean_absolute_error(*eyes),
+            f"MAE {name} difference asymmetric": mean_absolute_error(*[a[differ] for a in apart]),
+        }
+        table.add(values, f"no patient's eyes differ by more than {asked.asymmetry[name]:g}")
 
 
-def _errors(table, name, predicted, observed, limits) -> None:
-    reason = _why_undefined(observed)
-    table.add(f"MAE {name}", mean_absolute_error(predicted, observed), reason)
-    for limit in limits:
-        table.add(f"within {limit:g} {name}", share_within(predicted, observed, limit), reason)
+def _errors(table: Metrics, name: str, predicted, observed, limits) -> None:
+    within = {
+        f"within {limit:g} {name}": share_within(predicted, observed, limit) for limit in limits
+    }
+    table.add({f"MAE {name}": mean_absolute_error(predicted, observed)} | within, _unseen(observed))
+
+
+def _unseen(observed: np.ndarray) -> str | None:
+    return None if np.isfinite(observed).any() else UNSEEN
 
 
 def _why_undefined(observed: np.ndarray) -> str | None:
     seen = observed[np.isfinite(observed)]
-    if seen.size == 0:
-        return "no patient has it observed"
-    if seen.size < 3 or np.ptp(seen) == 0:
-        return f"{seen.size} observations that " + (
-            "do not vary" if np.ptp(seen) == 0 else "are too few"
-        )
-    return None
+    if seen.size and (seen.size < 3 or np.ptp(seen) == 0):
+        why = "do not vary" if np.ptp(seen) == 0 else "are too few"
+        return f"{seen.size} observations that {why}"
+    return _unseen(observed)
 
 
-def _questions(name, names, probability, labels, cells) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Return name, probability and label of each question: two about eyes, three about the patient."""
-    cells = independent_cells(probability) if cells is None else cells
-    by_eye = [(column, probability[:, k], labels[:, k]) for k, column in enumerate(names)]
-    return by_eye + [
-        (f"{name} {level}", patient_scores(cells, level), patient_labels(labels, level))
-        for level in LEVELS
-    ]
-
-
-def _labels(table, name, names, logits, labels, cells, thresholds) -> None:
-    probability = expit(logits)
-    for key, score, label in _questions(name, names, probability, labels, cells):
-        reason = class_reason(label)
-        table.add(f"AUC {key}", area_under_curve(score, label), reason)
-        found = calibration(score, label)
-        table.add(f"Brier {key}", found.brier, reason)
-        table.add(f"calibration intercept {key}", found.intercept, found.reason)
-        table.add(f"calibration slope {key}", found.slope, found.reason)
+def _labels(table: Metrics, measure: _Measure, cells: Any, thresholds: dict[str, float]) -> None:
+    name, labels = measure.name, measure.observed
+    for key, score, label in measure.answers(cells):
+        reason, found = class_reason(label), calibration(score, label)
+        table.add({f"AUC {key}": area_under_curve(score, label)}, reason)
+        table.add({f"Brier {key}": found.brier}, reason)
+        slope = {f"calibration intercept {key}": found.intercept}
+        table.add(slope | {f"calibration slope {key}": found.slope}, found.reason)
         if key in thresholds:
-            reason = (
-                "the validation patients have no negative" if np.isnan(thresholds[key]) else reason
-            )
-            sensitivity, specificity = detection_at(score, label, thresholds[key])
-            table.add(f"sensitivity {key}", sensitivity, reason)
-            table.add(f"specificity {key}", specificity, reason)
-    joint = independent_cells(probability) if cells is None else cells
-    table.add(
-        f"joint log score {name}",
-        joint_log_score(joint, labels),
-        "no patient has both eyes observed",
-    )
-    table.add(
-        f"joint Brier {name}", joint_brier_score(joint, labels), "no patient has both eyes observed"
-    )
-    table.add(f"patients {name} asymmetric", asymmetric(labels).sum())
-    table.add(
-        f"ordered {name}", rightly_ordered(logits, labels), "in no patient do the eyes differ"
-    )
+            blind = np.isnan(thresholds[key])
+            shares = detection_at(score, label, thresholds[key])._asdict()
+            values = {f"{share} {key}": value for share, value in shares.items()}
+            table.add(values, "the validation patients have no negative" if blind else reason)
+    joint = measure.cells(cells)
+    scores = {
+        f"joint log score {name}": joint_log_score(joint, labels),
+        f"joint Brier {name}": joint_brier_score(joint, labels),
+        f"patients {name} asymmetric": asymmetric(labels).sum(),
+    }
+    table.add(scores, ONE_EYED)
+    ordered = rightly_ordered(measure.predicted, labels)
+    table.add({f"ordered {name}": ordered}, "in no patient do the eyes differ")

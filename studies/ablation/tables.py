@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.metrics.comparison import compare_paired
 from cevit_lib.records import load_records, paper_numbers, record_id
 from studies.ablation.settings import grid
+from studies.comparison import compare_paired
 from studies.simulation.grid import Grid
 from studies.simulation.tables import PRINTED, both_eyes, sign
 

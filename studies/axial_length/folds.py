@@ -19,9 +19,9 @@ from cevit_lib.metrics import (
     patient_labels,
     patient_scores,
 )
-from cevit_lib.metrics.comparison import compare_paired
 from studies.axial_length.data import design_of
 from studies.axial_length.model import Regression, draw_responses, fit_regression
+from studies.comparison import compare_paired
 
 ARMS = ("independence", "eyes apart", "two steps", "copula")
 """No dependence; dependence within an eye only; margins first, then Gamma (the paper's way); all at once."""

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ttest_ind
 
-from cevit_lib.metrics.comparison import compare_paired
 from cevit_lib.records import paper_numbers
+from studies.comparison import compare_paired
 from studies.simulation.grid import Grid, study_records
 from studies.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
 

@@ -1,7 +1,7 @@
 """The rules on the toy example, the simulation and the encoder; the others are in ``rules.py``."""
 
-from cevit_lib.metrics.comparison import cohen_d_z
 from cevit_lib.records import paper_numbers
+from studies.comparison import cohen_d_z
 from studies.verdicts.judge import (
     IN_PART,
     NOT_REPRODUCED,
