@@ -21,11 +21,11 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
-from cevit_lib.normal.central import gauss_nodes
+from cevit_lib.normal.central import ACCURACY, gauss_nodes
 from cevit_lib.normal.univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI
-from cevit_lib.normal.wedge import KAPPA, LARGEST, NODES, SERIES_FROM, SMALLEST
+from cevit_lib.normal.wedge import KAPPA, LARGEST, SERIES_FROM, SMALLEST
 
-FULL, SINGLE = NODES[torch.float64], NODES[torch.float32]
+FULL, SINGLE = ACCURACY[12].panel, ACCURACY[6].panel
 """Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work counts)."""
 
 HEADER = 2 * FULL + 2 * SINGLE

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_normal_cdf
 from cevit_lib.normal.univariate import score_slope, score_value
-from cevit_lib.normal.wedge import NODES as WEDGE_NODES
 from cevit_lib.normal.wedge import log_wedge_value
 
 RELIABLE = {torch.float32: 1e-7, torch.float64: 1e-3}
@@ -124,7 +123,7 @@ def exact_cell_with_slopes(upper: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
 
 def _far_cells(upper: Tensor, rho: Tensor, swapped: Tensor) -> tuple[Tensor, Tensor]:
     """Return log probability and slopes of a few rows by the one formula that holds everywhere."""
-    value = log_wedge_value(upper[:, 0], upper[:, 1], rho, WEDGE_NODES[torch.float64])
+    value = log_wedge_value(upper[:, 0], upper[:, 1], rho, 16)
     return value, torch.exp(
         log_normal_cdf(swapped) - 0.5 * upper * upper - 0.5 * log(2 * pi) - value.unsqueeze(-1)
     )

@@ -1,21 +1,21 @@
 """Normal probabilities for likelihoods: log space, exact limits, derivatives of every order.
 
-``univariate`` holds the distribution function, its hazard and the normal score of a logit; ``bivariate``
-the probability of a pair, the one ``Phi_2`` of likelihood, estimators and figures; ``multivariate`` that of
-up to eight; ``truncated`` the moments that an E-step needs.
+``univariate`` holds the distribution function, its hazard and the normal score of a logit;
+``bivariate`` the probability of a pair, the one ``Phi_2`` of likelihood, estimators and figures;
+``multivariate`` that of up to eight; ``truncated`` the moments that an E-step needs.
 
 For custom losses and E-steps, elementwise on tensors and without autograd:
 
 ``log_bivariate_normal_cdf_with_gradients(x, y, correlation, sign=None, digits=None)``
-    ``log Phi_2`` and its slopes in both limits and the correlation. With ``sign`` (n,), of 1, -1 or 0,
-    and one number for ``correlation``, row ``i`` has the correlation ``sign[i] * correlation``: the pairs
-    of an E-step share ``|rho|`` and with it the nodes of the integral. ``digits=torch.float32`` trusts
-    the quick integral down to probabilities of 1e-7 (1e-8 of themselves) instead of 1e-3 (1e-12).
+    ``log Phi_2`` and its slopes in both limits and in the correlation. With ``sign`` (n,), of 1, -1
+    or 0, and one number for ``correlation``, row ``i`` has the correlation ``sign[i] * correlation``:
+    the pairs of an E-step share ``|rho|``, and with it the nodes of an integral. That is quick, most
+    of all with ``digits=8``, which takes it for probabilities down to 1e-7 (12 digits: 1e-3).
 ``truncated_bivariate_normal_moments(limit, mean, covariance, side, digits=None)``
-    Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1) its
-    limit; quick where ``covariance`` is one (2, 2) matrix for all of them.
-``truncated_normal_mean(limit, mean, standard_deviation, side)``, ``truncated_normal_variance`` alike
-    One score.
+    Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1)
+    its limit; quick in the same way where ``covariance`` is one (2, 2) matrix for all of them.
+``truncated_normal_mean(limit, mean, standard_deviation, side)``, ``truncated_normal_variance``
+    The same of one score.
 """
 
 from cevit_lib.normal.bivariate import (

@@ -13,12 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.normal.central import (
-    LARGEST_CORRELATION,
-    LEAST,
-    central_probability,
-    shared_nodes,
-)
+from cevit_lib.normal.central import ACCURACY, central_probability, shared_nodes
 from cevit_lib.normal.univariate import (
     HALF_LOG_TWO_PI,
     Elementwise,
@@ -26,13 +21,13 @@ from cevit_lib.normal.univariate import (
     may_branch,
 )
 from cevit_lib.normal.wedge import (
-    NODES,
     correlation_slope,
     finite,
     log_wedge_slopes,
     log_wedge_value,
 )
 
+DIGITS = {torch.float32: 6, torch.float64: 12}
 SQRT_TWO_PI = math.sqrt(2 * math.pi)
 
 
@@ -45,18 +40,18 @@ class BivariateDerivatives(NamedTuple):
     correlation: Tensor
 
 
-def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: torch.dtype) -> Tensor:
-    """``log Phi_2`` of float64 tensors of one shape, to the digits of a dtype, without autograd."""
+def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: int) -> Tensor:
+    """``log Phi_2`` of float64 tensors of one shape, to 6, 8 or 12 digits of ``Phi_2``, without autograd."""
+    accuracy = ACCURACY[digits]
     if not may_branch(correlation):
-        return log_wedge_value(x, y, correlation, NODES[digits])
+        return log_wedge_value(x, y, correlation, accuracy.panel)
     shape = correlation.shape
     x, y, correlation = (v.reshape(-1) for v in (x, y, correlation))
-    probability = central_probability(*finite(x, y), correlation)
-    trusted = (probability > LEAST[digits]) & (correlation.abs() <= LARGEST_CORRELATION)
+    probability, trusted = central_probability(*finite(x, y), correlation, accuracy)
     value = probability.log()
     if not bool(trusted.all()):
         hard = (~trusted).nonzero().squeeze(-1)
-        value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard], NODES[digits])
+        value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard], accuracy.panel)
     return value.view(shape)
 
 
@@ -98,7 +93,7 @@ def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
         is ``-inf``; derivatives there and with respect to infinite limits are zero.
     """
     operands, dtype = _in_double(x, y, correlation)
-    return _LogBivariate.apply(*operands, dtype).to(dtype)
+    return _LogBivariate.apply(*operands, DIGITS[dtype]).to(dtype)
 
 
 def bivariate_normal_cdf(x, y, correlation) -> Tensor:
@@ -114,8 +109,7 @@ def bivariate_normal_cdf(x, y, correlation) -> Tensor:
 
 def absolute_probability(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
     """``Phi_2`` of float64 tensors of one shape to 1e-15 in absolute terms, for integrals over it."""
-    digits = torch.float32 if may_branch(correlation) else torch.float64
-    return _LogBivariate.apply(x, y, correlation, digits).exp()
+    return _LogBivariate.apply(x, y, correlation, 8).exp()
 
 
 def log_bivariate_normal_cdf_with_gradients(
@@ -123,7 +117,7 @@ def log_bivariate_normal_cdf_with_gradients(
     y: Tensor,
     correlation: Tensor | float,
     sign: Tensor | None = None,
-    digits: torch.dtype | None = None,
+    digits: int | None = None,
 ) -> BivariateDerivatives:
     """``log Phi_2`` and its derivatives in one pass, without autograd, elementwise.
 
@@ -136,8 +130,8 @@ def log_bivariate_normal_cdf_with_gradients(
     sign : Tensor (n,), optional
         ``+1``, ``-1`` or 0: row ``i`` of float64 limits ``(n,)`` on a CPU has the correlation
         ``sign[i] * correlation``. An E-step's pairs are such; they share their nodes, which is quick.
-    digits : torch.float32 or torch.float64, optional
-        What probabilities are right to: 1e-8 or 1e-12 of themselves; by default what the dtype holds.
+    digits : {6, 8, 12}, optional
+        How many digits of ``Phi_2`` are right; by default what the dtype holds, with ``sign`` all 12.
 
     Returns
     -------
@@ -147,17 +141,17 @@ def log_bivariate_normal_cdf_with_gradients(
     with torch.no_grad():
         if sign is None:
             (x, y, correlation), dtype = _in_double(x, y, correlation)
-            value = log_bivariate_value(x, y, correlation, digits or dtype)
+            value = log_bivariate_value(x, y, correlation, digits or DIGITS[dtype])
             slopes = log_wedge_slopes(x, y, correlation, value)
             return BivariateDerivatives(*(v.to(dtype) for v in (value, *slopes)))
         limits = torch.stack((x, y), -1)
-        value, slopes = log_cdf_of_pairs(limits, sign, correlation, digits or torch.float64)
+        value, slopes = log_cdf_of_pairs(limits, sign, correlation, digits or 12)
         by_correlation = correlation_slope(x, y, sign * correlation, value)
         return BivariateDerivatives(value, *slopes.unbind(-1), by_correlation)
 
 
 def log_cdf_of_pairs(
-    limits: Tensor, sign: Tensor, correlation: float, digits: torch.dtype
+    limits: Tensor, sign: Tensor, correlation: float, digits: int
 ) -> tuple[Tensor, Tensor]:
     """``log Phi_2`` (n,) and its slopes in the limits (n, 2), float64, on a CPU, without autograd.
 
@@ -170,7 +164,7 @@ def log_cdf_of_pairs(
     sign : Tensor (n,)
         1, -1 or 0, times ``correlation`` the row's own.
     correlation : float
-    digits : torch.float32 or torch.float64
+    digits : {6, 8, 12}
         See :func:`log_bivariate_normal_cdf_with_gradients`.
     """
     rho = sign * correlation
@@ -180,6 +174,7 @@ def log_cdf_of_pairs(
         value = log_bivariate_value(x, y, rho, digits)
         return value, torch.stack(log_wedge_slopes(x, y, rho, value)[:2], -1)
     exponents, weights = nodes
+    accuracy = ACCURACY[digits]
     standard = torch.rsqrt(1 - rho * rho).unsqueeze(-1)
     other = torch.addcmul(limits.flip(-1), rho.unsqueeze(-1), limits, value=-1) * standard
     below = torch.special.erfc(
@@ -194,11 +189,11 @@ def log_cdf_of_pairs(
     slopes = square.mul_(-0.5).exp_().mul_(below[:, 2:]).div_(probability.unsqueeze(-1))
     slopes.mul_(0.5 / SQRT_TWO_PI)
     value = probability.log()
-    hard = ~(probability > LEAST[digits])
+    hard = ~(probability > accuracy.least)
     if hard.any():
         rows = hard.nonzero().squeeze(-1)
         few = limits[rows]
-        far = log_wedge_value(few[:, 0], few[:, 1], rho[rows], NODES[torch.float64])
+        far = log_wedge_value(few[:, 0], few[:, 1], rho[rows], accuracy.panel)
         exponent = log_normal_cdf(other[rows]) - 0.5 * few * few - HALF_LOG_TWO_PI
         value[rows], slopes[rows] = far, torch.exp(exponent - far.unsqueeze(-1))
     return value, slopes

@@ -5,13 +5,14 @@ r"""The bivariate normal probability where it is not small: Plackett's integral 
 
 (Plackett 1954; in this form Drezner and Wesolowsky 1990). Gauss-Legendre nodes make it right to a few
 1e-16 for ``|rho| <= 0.99``: an absolute, not a relative accuracy, so that ``bivariate`` uses it for
-probabilities above ``LEAST`` only.
+those that are not small only.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +20,25 @@ from torch import Tensor
 
 from cevit_lib.normal.univariate import normal_cdf
 
-LEAST = {torch.float32: 1e-7, torch.float64: 1e-3}
-"""Least probability that the integral is trusted with, by the digits wanted: an error of 1e-8, 1e-12."""
+FEW = ((0.2, 4), (0.5, 6), (0.75, 8), (0.85, 10), (0.925, 13))
+MANY = ((0.5, 10), (0.75, 12), (0.925, 20), (0.97, 28), (0.99, 40))
+"""Largest ``|rho|`` and the nodes that bring the absolute error to 1e-11 (few) and to 1e-15 (many)."""
 
-ENOUGH = ((0.5, 10), (0.75, 12), (0.925, 20), (0.97, 28), (0.99, 40))
-"""Largest ``|rho|`` and the number of nodes that reaches the rounding error of float64 there."""
 
-LARGEST_CORRELATION = ENOUGH[-1][0]
+class Accuracy(NamedTuple):
+    """What it takes to have so many digits of a probability, not of its logarithm, right."""
+
+    nodes: tuple[tuple[float, int], ...]  # of Plackett's integral
+    least: float  # probability that the integral is trusted with
+    panel: int  # nodes in each panel of the wedge's integral, elsewhere
+
+    def enough(self, size: float) -> int | None:
+        """How many nodes a correlation of this size needs; None where it is too large."""
+        return next((number for largest, number in self.nodes if size <= largest), None)
+
+
+ACCURACY = {6: Accuracy(FEW, 1e-5, 10), 8: Accuracy(MANY, 1e-7, 16), 12: Accuracy(MANY, 1e-3, 16)}
+"""By digits: 6 for elementwise float32, 8 for rows that share their nodes, 12 for float64."""
 
 
 def _legendre(number: int) -> tuple[list[float], list[float]]:
@@ -44,11 +57,6 @@ def gauss_nodes(number: int, dtype: torch.dtype, device: torch.device) -> tuple[
     return node, weight
 
 
-def enough_nodes(size: float) -> int | None:
-    """How many nodes a correlation of this size needs; None where it is too large."""
-    return next((number for largest, number in ENOUGH if size <= largest), None)
-
-
 @functools.lru_cache(maxsize=64)
 def shared_nodes(correlation: float) -> tuple[Tensor, Tensor] | None:
     """The integral's nodes for one correlation and any limits, or None where it is too large.
@@ -60,7 +68,7 @@ def shared_nodes(correlation: float) -> tuple[Tensor, Tensor] | None:
     weights : Tensor (k,)
         Four times those of the integral.
     """
-    number = enough_nodes(abs(correlation))
+    number = ACCURACY[12].enough(abs(correlation))
     if number is None:
         return None
     node, weight = (np.array(part) for part in _LEGENDRE[number])
@@ -70,14 +78,19 @@ def shared_nodes(correlation: float) -> tuple[Tensor, Tensor] | None:
     return torch.from_numpy(exponents), torch.from_numpy(weights)
 
 
-def central_probability(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
-    """``Phi_2`` for vectors ``(n,)``; correlations beyond 0.99 are cut there (the caller replaces them)."""
-    correlation = correlation.clamp(-LARGEST_CORRELATION, LARGEST_CORRELATION)
-    number = enough_nodes(float(correlation.abs().max()) if correlation.numel() else 0.0)
-    node, weight = gauss_nodes(number or ENOUGH[-1][1], x.dtype, x.device)
-    angle = correlation.asin()
+def central_probability(
+    x: Tensor, y: Tensor, correlation: Tensor, accuracy: Accuracy
+) -> tuple[Tensor, Tensor]:
+    """``Phi_2`` for vectors ``(n,)``, and where it is to be trusted (n,)."""
+    largest, most = accuracy.nodes[-1]
+    inside = correlation.clamp(-largest, largest)
+    number = accuracy.enough(float(inside.abs().max())) if len(inside) else None
+    node, weight = gauss_nodes(number or most, x.dtype, x.device)
+    angle = inside.asin()
     sine = torch.outer(angle, node).sin_()
     exponent = torch.addcmul((-0.5 * (x * x + y * y)).unsqueeze(-1), sine, (x * y).unsqueeze(-1))
     exponent /= sine.mul_(sine).neg_().add_(1)
     cdf = normal_cdf(torch.stack((x, y)))
-    return torch.addcmul(cdf[0] * cdf[1], exponent.exp_() @ weight, angle, value=0.5 / math.pi)
+    tilted = exponent.exp_() @ weight
+    probability = torch.addcmul(cdf[0] * cdf[1], tilted, angle, value=0.5 / math.pi)
+    return probability, (probability > accuracy.least) & (inside == correlation)

@@ -58,7 +58,7 @@ def truncated_bivariate_normal_moments(
     mean: Tensor,
     covariance: Tensor,
     side: Tensor | float = -1.0,
-    digits: torch.dtype | None = None,
+    digits: int | None = None,
 ) -> TruncatedMoments:
     """Moments of pairs ``Z ~ N_2(mean, covariance)``, each coordinate truncated on one side.
 
@@ -74,7 +74,7 @@ def truncated_bivariate_normal_moments(
         One for all pairs ``(n, 2)`` is quick, as for an E-step's.
     side : Tensor (..., 2) or float
         -1 where a coordinate lies below its limit, +1 where it lies above.
-    digits : torch.float32 or torch.float64, optional
+    digits : {6, 8, 12}, optional
         As in :func:`log_bivariate_normal_cdf_with_gradients`.
 
     Returns

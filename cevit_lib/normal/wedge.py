@@ -41,8 +41,6 @@ LARGEST = 1e10  # a limit as good as infinite
 SMALLEST = 1e-30  # stands for zero in x, so that the apex has a direction
 LEAST_GAP = 1e-40  # stands for zero in 1 - |rho|
 SERIES_FROM = 600.0  # c^2 from which R(c) is computed by its asymptotic series
-NODES = {torch.float32: 10, torch.float64: 16}
-"""Nodes of a panel that the result's digits need; computed in float64 always."""
 
 
 def _conditional_limits(x: Tensor, y: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
