@@ -1,6 +1,7 @@
 """Where things lie: the project's root, its results, and the data folder that the user names."""
 
 import os
+import sys
 from pathlib import Path
 
 from cevit_lib.errors import DataError
@@ -34,6 +35,7 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
     DataError
         The folder does not exist; the message says which option or variable to set.
     """
+    sys.audit("cevit_lib.data_folder", name)  # a page that asks for data depends on where they are
     root = os.environ.get("CEVIT_DATA")
     folder = Path(given) if given else Path(root) / name if root else None
     if folder is not None and folder.expanduser().is_dir():

@@ -1,25 +1,32 @@
 """The rendered book, read as a reader's browser reads it: from disk, without a network.
 
-`make test` has built the book before; when these tests run by themselves they build it first. The checks of links,
-pictures and size need no browser. A missing browser fails under CI=true; elsewhere its tests are skipped.
+`make test` has built the book before; when these tests run by themselves they build it first. Each page is parsed once
+and opened once, and all that is asked about it is answered then. The checks of links, pictures and size need no
+browser. A missing browser fails under CI=true; elsewhere its tests are skipped.
 """
 
 import json
 import os
 import re
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import yaml
 from bs4 import BeautifulSoup
 
 from cevit_lib import __version__
-from tools import pages, publication, where
+from tools import pages, publication, reference
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
-NAMES = list(pages._files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
+NAMES = pages.contents(ROOT)
+ROOMS = reference.rooms(ROOT)
+#: The pages of the reference are of one kind: one of them is tried for accessibility.
+GENERATED = [f"book/api/{room}" for room in ROOMS[1:]]
+#: Blocks of code look alike on all pages, and axe takes long over them: it reads those of this one.
+CODE_READ_ON = "book/executed/only_the_loss"
 AXE = ROOT / "tests" / "axe" / "axe.min.js"
 LIMIT = 1_500_000  # bytes of a page without the shared MathJax and theme
 
@@ -36,20 +43,20 @@ def book() -> Path:
     return HTML
 
 
+@cache
 def soup(path: Path) -> BeautifulSoup:
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    return set(re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8")))
 
 
 @pytest.fixture(params=NAMES)
 def page(request, book) -> Path:
     """Each page of the table of contents."""
     return book / f"{request.param}.html"
-
-
-def anchors(path: Path, seen: dict = {}) -> set[str]:  # noqa: B006 - one parse for each page and session
-    if path not in seen:
-        seen[path] = {tag["id"] for tag in soup(path).find_all(id=True)}
-    return seen[path]
 
 
 def test_every_internal_link_resolves(page):
@@ -61,72 +68,47 @@ def test_every_internal_link_resolves(page):
         target = (page.parent / unquote(link.path)).resolve() if link.path else page
         if not target.is_file():
             broken.append(f"{tag['href']}: no such file")
-        elif (
-            link.fragment
-            and target.suffix == ".html"
-            and unquote(link.fragment) not in anchors(target)
-        ):
+        elif link.fragment and unquote(link.fragment) not in anchors(target):
             broken.append(f"{tag['href']}: no such place on that page")
     assert not broken, "\n".join(broken)
 
 
-def test_every_picture_says_what_it_shows(page):
-    for picture in soup(page).find_all("img"):
+def test_a_page_is_small_says_what_its_pictures_show_and_has_one_title(page):
+    """HTML and the pictures on it count; what all pages share (MathJax, the theme's styles and scripts) does not."""
+    tree, size = soup(page), page.stat().st_size
+    for picture in tree.find_all("img"):
         alt = (picture.get("alt") or "").strip()
         assert alt, f"{picture.get('src')} has no alternative text"
         assert not re.search(r"\.(png|svg|jpe?g)$", alt), (
             f"{alt!r} is a file's name and not what is to be seen"
         )
-
-
-def test_a_page_is_small(page):
-    """HTML and the pictures on it; what all pages share (MathJax, the theme's styles and scripts) is not counted."""
-    tree = soup(page)
-    files = {page} | {
-        (page.parent / unquote(tag["src"])).resolve()
-        for tag in tree.find_all("img", src=True)
-        if not tag["src"].startswith("data:")
-    }
-    size = sum(path.stat().st_size for path in files)
+        if not picture["src"].startswith("data:"):
+            size += (page.parent / unquote(picture["src"])).stat().st_size
     assert size < LIMIT, f"{size / 1e6:.2f} MB"
-
-
-def test_a_page_shows_its_version_language_and_one_title(page):
-    tree = soup(page)
-    assert tree.html["lang"] == "en"
-    assert f"Version {__version__}." in tree.get_text()
-    assert len(tree.article.find_all("h1")) == 1
-
-
-def test_headings_do_not_skip_a_level(page):
-    levels = [
-        int(tag.name[1]) for tag in soup(page).find("article").find_all(re.compile("^h[1-6]$"))
-    ]
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), (
-        levels
-    )
-
-
-@pytest.mark.parametrize("package", publication.PACKAGES)
-def test_every_public_object_stands_in_the_reference(package, book):
-    names = {f"cevit_lib.{package}.{name}" for name in where.public_names(package)}
-    page = book / "book" / "api" / f"{package}.html"
-    assert names <= anchors(page), sorted(names - anchors(page))
-
-
-def test_the_first_page_is_reached_from_the_top(book):
-    assert f"{NAMES[0]}.html" in (book / "index.html").read_text()
+    assert tree.html["lang"] == "en" and f"Version {__version__}." in tree.get_text()
+    levels = [int(tag.name[1]) for tag in tree.article.find_all(re.compile("^h[1-6]$"))]
+    assert levels.count(1) == 1
+    skips = [pair for pair in zip(levels, levels[1:], strict=False) if pair[1] > pair[0] + 1]
+    assert not skips, f"headings skip a level: {levels}"
 
 
 def test_no_page_of_the_book_loads_from_elsewhere(page):
     """Whatever a browser would do: no script, style, picture or frame has an address outside."""
     for tag in soup(page).find_all(["script", "link", "img", "iframe", "video", "audio", "source"]):
-        address = (
-            tag.get("src")
-            or (tag.get("href") if "canonical" not in (tag.get("rel") or []) else None)
-            or ""
-        )
+        shown = "canonical" not in (tag.get("rel") or [])
+        address = tag.get("src") or (tag.get("href") if shown else None) or ""
         assert not address.startswith(("http:", "https:", "//")), f"<{tag.name}> loads {address}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_object_stands_in_the_reference(room, book):
+    names = {f"cevit_lib.{room}.{name}" for name in reference.public_names(room)}
+    page = book / "book" / "api" / f"{room}.html"
+    assert names <= anchors(page), sorted(names - anchors(page))
+
+
+def test_the_first_page_is_reached_from_the_top(book):
+    assert f"{NAMES[0]}.html" in (book / "index.html").read_text()
 
 
 # --- in a browser
@@ -145,17 +127,11 @@ def browser():
         pytest.skip(reason)
     from playwright.sync_api import sync_playwright
 
-    quiet = [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-    ]
+    quiet = "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
     with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, args=quiet)
+        running = driver.chromium.launch(
+            executable_path=path, args=[f"--{option}" for option in quiet.split()]
+        )
         yield running
         running.close()
 
@@ -167,53 +143,11 @@ VISIBLE_TEXT = """() => {
   return copy.textContent;
 }"""
 RAW_LATEX = re.compile(r"\\\(|\\\)|\\\[|\\\]|\$\$|\\[a-zA-Z]{2,}|\\[{}]")
-
-
-@pytest.fixture(params=NAMES)
-def opened(request, book, browser):
-    """A page after its formulas are typeset, with what the browser complained about and asked for on the way."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    tab.complaints, tab.asked = [], []
-    tab.on(
-        "console",
-        lambda message: tab.complaints.append(message.text) if message.type == "error" else None,
-    )
-    tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
-    tab.on("requestfailed", lambda asked: tab.complaints.append(f"failed: {asked.url}"))
-    tab.on("request", lambda asked: tab.asked.append(asked.url))
-    tab.goto((book / f"{request.param}.html").as_uri())
-    tab.evaluate("() => window.MathJax?.startup?.promise")
-    yield tab
-    tab.close()
-
-
-def test_a_page_opens_without_complaint_or_request_to_the_outside(opened):
-    opened.wait_for_timeout(300)  # late scripts
-    assert opened.complaints == []
-    outside = [
-        url for url in opened.asked if urlsplit(url).scheme not in ("file", "data", "blob", "about")
-    ]
-    assert outside == []
-
-
-def test_every_formula_is_typeset(opened):
-    assert RAW_LATEX.findall(opened.evaluate(VISIBLE_TEXT)) == []
-    # MathJax shows a syntax error as text, and an unknown command in red
-    assert opened.locator("mjx-merror, mjx-container [style*='color: red']").count() == 0
-    written = opened.locator("span.math, div.math").count()
-    assert opened.locator("mjx-container").count() >= written
-
-
-def test_nothing_sticks_out_on_a_phone(opened):
-    opened.set_viewport_size({"width": 390, "height": 844})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 # All of axe's rules in the light theme; the dark one has other colours and nothing else, so there the rule on contrast.
-AXE_RUN = """async ([theme, options]) => {
+AXE_RUN = """async ([theme, context, options]) => {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.mode = theme;
-  const found = await axe.run(document, options);
+  const found = await axe.run(context, options);
   return {rules: found.passes.length + found.violations.length + found.incomplete.length + found.inapplicable.length,
           faults: found.violations.filter(each => ["serious", "critical"].includes(each.impact)).map(each =>
             `${each.impact}: ${each.id}: ` + each.nodes.slice(0, 3).map(node =>
@@ -221,24 +155,72 @@ AXE_RUN = """async ([theme, options]) => {
 }"""
 
 
-def axe_faults(tab, theme: str) -> list[str]:
-    """What axe calls serious or critical on an open page."""
+def axe_faults(tab, theme: str, code: bool = True) -> list[str]:
+    """What axe calls serious or critical on an open page, with or without its blocks of code."""
     if not tab.evaluate("() => 'axe' in window"):
         tab.add_style_tag(content="* { transition: none !important; animation: none !important; }")
         tab.evaluate(AXE.read_text() + "; 0")
-    options = {"resultTypes": ["violations"]}
+    options = {"resultTypes": ["violations"], "preload": False}
+    context = {"exclude": [] if code else [[".highlight"]]}
     if theme == "dark":
         options["runOnly"] = {"type": "rule", "values": ["color-contrast"]}
-    found = tab.evaluate(AXE_RUN, [theme, options])
+    found = tab.evaluate(AXE_RUN, [theme, context, options])
     assert found["rules"] >= (60 if theme == "light" else 1), "axe ran fewer rules than it has"
     return found["faults"]
 
 
-def test_a_page_is_accessible_to_everybody(opened):
-    """axe-core on the page as a browser shows it, light and dark, closed boxes opened."""
-    opened.evaluate("() => document.querySelectorAll('details').forEach(box => box.open = true)")
-    for theme in ("light", "dark"):
-        assert axe_faults(opened, theme) == [], theme
+@dataclass
+class Seen:
+    """What a browser found on a page that it opened once."""
+
+    complaints: list[str]
+    outside: list[str]
+    raw: list[str]
+    errors: int
+    written: int
+    typeset: int
+    width: int
+    faults: dict[str, list[str]]
+
+
+def look(browser, name: str) -> Seen:
+    """Open a page, wait until its formulas are typeset, and answer all questions; closed boxes are opened for axe."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    complaints, asked = [], []
+    tab.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((HTML / f"{name}.html").as_uri())
+    tab.evaluate("() => window.MathJax?.startup?.promise")
+    tab.wait_for_timeout(300)  # late scripts
+    inside = ("file", "data", "blob", "about")
+    outside = [url for url in asked if urlsplit(url).scheme not in inside]
+    raw = RAW_LATEX.findall(tab.evaluate(VISIBLE_TEXT))
+    # MathJax shows a syntax error as text, and an unknown command in red
+    errors = tab.locator("mjx-merror, mjx-container [style*='color: red']").count()
+    written = tab.locator("span.math, div.math").count()
+    typeset = tab.locator("mjx-container").count()
+    heard, faults = list(complaints), {}
+    if name not in GENERATED:
+        tab.evaluate("() => document.querySelectorAll('details').forEach(box => box.open = true)")
+        for theme in ("light", "dark"):
+            faults[theme] = axe_faults(tab, theme, code=name == CODE_READ_ON)
+        tab.evaluate("() => document.querySelectorAll('details').forEach(box => box.open = false)")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    width = tab.evaluate("document.documentElement.scrollWidth")
+    tab.close()
+    return Seen(heard, outside, raw, errors, written, typeset, width, faults)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_as_a_browser_shows_it(name, book, browser):
+    """No complaint, no request to the outside, every formula typeset, nothing wider than a phone, no barrier (axe)."""
+    seen = look(browser, name)
+    assert (seen.complaints, seen.outside) == ([], [])
+    assert (seen.raw, seen.errors) == ([], 0) and seen.typeset >= seen.written
+    assert seen.width <= 390, f"{seen.width} pixels wide on a phone of 390"
+    assert not any(seen.faults.values()), seen.faults
 
 
 def test_the_check_for_accessibility_sees_faults(browser):

@@ -3,40 +3,34 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
 
 from cevit_lib.errors import NotebookError
-from tools import pages
+from tools import inputs, pages
+from tools.dress import DIRTY_MARK, SMOKE_MARKS, dress, scan
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES = os.environ.get(
-    "CEVIT_STAGES"
-)  # written by `make test`, which has run these stages already
 
 
-def stage(name: str) -> dict | None:
-    return json.loads(Path(STAGES).read_text())[name] if STAGES else None
+@pytest.fixture(scope="module")
+def stages() -> dict:
+    """How the book and the smoke runs went; `make test` has run them already."""
+    written = os.environ.get("CEVIT_STAGES")
+    return json.loads(Path(written).read_text()) if written else pages.build_and_smoke()
 
 
-@pytest.mark.parametrize("source", pages.all_notebooks(ROOT), ids=lambda source: source.stem)
-def test_every_notebook_runs_at_smoke_scale(source, tmp_path):
-    faults = stage("smoke")
-    if faults is None:
-        faults = pages.execute([source], tmp_path, "smoke", jobs=1)
-    assert faults[source.stem] is None, faults[source.stem]
+@pytest.mark.parametrize("name", [source.stem for source in pages.all_notebooks(ROOT)])
+def test_every_notebook_runs_at_smoke_scale(name, stages):
+    assert stages["smoke"][name] is None, stages["smoke"][name]
 
 
-def test_the_book_builds_with_warnings_as_errors():
-    faults = stage("build")
-    if faults is None:
-        faults = pages.build()
-    assert not any(faults.values()), "\n".join(
-        f"{name}: {fault}" for name, fault in faults.items() if fault
-    )
+def test_the_book_builds_with_warnings_as_errors(stages):
+    faults = {name: fault for name, fault in stages["build"].items() if fault}
+    assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
 
 
 # --- the scan of executed notebooks
@@ -54,20 +48,31 @@ def cell(source="1 + 1", outputs=(), count=1, **metadata):
     )
 
 
+def output(kind, **more):
+    return nbformat.v4.new_output(kind, **more)
+
+
 def said(text):
-    return nbformat.v4.new_output("stream", name="stdout", text=text)
+    return output("stream", name="stdout", text=text)
 
 
-FIGURE = nbformat.v4.new_output(
-    "display_data", data={"image/png": "aGk=", "text/plain": "<Figure>"}
-)
+def shown(text):
+    return output("execute_result", data={"text/plain": text}, execution_count=1)
+
+
+FIGURE = output("display_data", data={"image/png": "aGk=", "text/plain": "<Figure>"})
 GOOD = {"mystnb": {"figure": {"name": "fig-a", "caption": "A"}, "image": {"alt": "The line rises"}}}
+
+
+def without(missing: str) -> dict:
+    parts = GOOD["mystnb"].items()
+    return {"mystnb": {k: {a: b for a, b in v.items() if a != missing} for k, v in parts}}
 
 
 def scanned(tmp_path, made) -> str:
     path = tmp_path / "page.ipynb"
     nbformat.write(made, path)
-    return "; ".join(pages.scan(path))
+    return "; ".join(scan(path))
 
 
 def test_a_good_page_passes_the_scan(tmp_path):
@@ -80,35 +85,29 @@ def test_a_good_page_passes_the_scan(tmp_path):
     assert scanned(tmp_path, made) == ""
 
 
-def test_a_failed_cell_is_refused_and_named(tmp_path):
-    error = nbformat.v4.new_output(
-        "error", ename="ZeroDivisionError", evalue="division by zero", traceback=[]
-    )
-    assert "cell 1: failed with ZeroDivisionError: division by zero" in scanned(
-        tmp_path, notebook(cell(), cell("1 / 0", [error], count=2))
-    )
+ERROR = output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
+SMOKED = {"papermill": {"parameters": {"scale": "smoke"}}}
 
 
-def test_a_cell_that_was_not_executed_is_refused(tmp_path):
-    assert "cell 1: was not executed ('fit()')" in scanned(
-        tmp_path, notebook(cell(), cell("fit()", count=None))
-    )
-
-
-def test_output_of_a_smoke_run_is_refused(tmp_path):
-    injected = {"parameters": {"scale": "smoke"}}
-    assert "was run at scale=smoke" in scanned(tmp_path, notebook(cell(), papermill=injected))
-    # whatever the parameters say: the mark of the badge and the mark across a figure give it away
-    badge = "SMOKE RUN · record 12ab34… · 1 record"
-    assert "numbers of a smoke run" in scanned(tmp_path, notebook(cell(outputs=[said(badge)])))
-    shown = nbformat.v4.new_output("execute_result", data={"text/plain": badge}, execution_count=1)
-    assert "numbers of a smoke run" in scanned(tmp_path, notebook(cell(outputs=[shown])))
-
-
-def test_numbers_of_uncommitted_code_are_refused(tmp_path):
-    assert "uncommitted code" in scanned(
-        tmp_path, notebook(cell(outputs=[said("DIRTY · record 12ab34…")]))
-    )
+@pytest.mark.parametrize(
+    ("planted", "metadata", "named"),
+    [
+        (cell("1 / 0", [ERROR]), {}, "cell 1: failed with ZeroDivisionError: division by zero"),
+        (cell("fit()", count=None), {}, "cell 1: was not executed ('fit()')"),
+        (cell(), SMOKED, "was run at scale=smoke"),
+        # whatever the parameters say: the mark of the badge and the one across a figure give it away
+        (cell(outputs=[said("SMOKE RUN · record 12ab34…")]), {}, "numbers of a smoke run"),
+        (cell(outputs=[shown("SMOKE RUN · record 12ab34…")]), {}, "numbers of a smoke run"),
+        (cell(outputs=[said("DIRTY · record 12ab34…")]), {}, "uncommitted code"),
+        (cell("draw()", [FIGURE], **without("name")), {}, "without figure: name"),
+        (cell("draw()", [FIGURE], **without("caption")), {}, "without figure: caption"),
+        (cell("draw()", [FIGURE], **without("alt")), {}, "without image: alt"),
+        (cell("figure", [shown("<Figure size 500x300>")], **GOOD), {}, "instead of the figure"),
+        (cell(outputs=[said("step\n" * 500_000)]), {}, "MB large"),
+    ],
+)
+def test_what_may_not_be_published_is_refused_by_name(tmp_path, planted, metadata, named):
+    assert named in scanned(tmp_path, notebook(cell(), planted, **metadata))
 
 
 def test_the_marks_are_those_that_the_badge_prints():
@@ -125,32 +124,11 @@ def test_the_marks_are_those_that_the_badge_prints():
         "scale": "smoke",
         "dirty": True,
     }
-    assert any(mark in badge([record]) for mark in pages.SMOKE_MARKS) and pages.DIRTY_MARK in badge(
-        [record]
-    )
+    assert any(mark in badge([record]) for mark in SMOKE_MARKS) and DIRTY_MARK in badge([record])
     record |= {"scale": "paper", "dirty": False}
-    assert not any(mark in badge([record]) for mark in (*pages.SMOKE_MARKS, pages.DIRTY_MARK))
+    assert not any(mark in badge([record]) for mark in (*SMOKE_MARKS, DIRTY_MARK))
     figure, _ = new_figure(2.0)
-    assert any(text.get_text() in pages.SMOKE_MARKS for text in mark_smoke(figure).texts)
-
-
-@pytest.mark.parametrize("missing", ["name", "caption", "alt"])
-def test_a_figure_without_name_caption_or_alt_is_refused(tmp_path, missing):
-    options = json.loads(json.dumps(GOOD))
-    for part in options["mystnb"].values():
-        part.pop(missing, None)
-    assert missing in scanned(tmp_path, notebook(cell("draw()", [FIGURE], **options)))
-
-
-def test_a_figure_that_was_not_drawn_is_refused(tmp_path):
-    shown = nbformat.v4.new_output(
-        "execute_result", data={"text/plain": "<Figure size 500x300>"}, execution_count=1
-    )
-    assert "instead of the figure" in scanned(tmp_path, notebook(cell("figure", [shown], **GOOD)))
-
-
-def test_output_without_end_is_refused(tmp_path):
-    assert "MB large" in scanned(tmp_path, notebook(cell(outputs=[said("step\n" * 500_000)])))
+    assert any(text.get_text() in SMOKE_MARKS for text in mark_smoke(figure).texts)
 
 
 def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
@@ -168,7 +146,7 @@ def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
         notebook(*cells, papermill=machine, kernelspec={"name": "python3", "display_name": "x"}),
         path,
     )
-    pages.dress(path, "stamp")
+    dress(path)
     tags = [set(one.metadata.get("tags", [])) for one in nbformat.read(path, 4).cells]
     assert (
         "hide-input" in tags[0]
@@ -179,8 +157,6 @@ def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     assert tags[4] == {"remove-input"} and tags[5] == {"hide-input"}
     assert "someone" not in path.read_text() and "start_time" not in path.read_text()
     assert nbformat.read(path, 4).cells[3].metadata["mystnb"] == GOOD["mystnb"]
-    assert pages.kept(path, "stamp")
-    assert not pages.kept(path, "another") and not pages.kept(tmp_path / "none.ipynb", "stamp")
 
 
 def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch):
@@ -191,26 +167,77 @@ def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch)
     text = "[a](other.md) [b](other.md#x) [c](notation.md) [d](../book/notation.md) [e](lost.md) [f](https://x.org/other.md)"
     path = tmp_path / "page.ipynb"
     nbformat.write(notebook(nbformat.v4.new_markdown_cell(text)), path)
-    pages.dress(path)
+    dress(path)
     assert nbformat.read(path, 4).cells[0].source == (
         "[a](other.ipynb) [b](other.ipynb#x) [c](../notation.md) [d](../notation.md) [e](lost.md) "
         "[f](https://x.org/other.md)"
     )
 
 
-def test_the_stamp_moves_with_source_library_and_records(tmp_path, monkeypatch):
-    source, results = tmp_path / "a.md", tmp_path / "results"
-    results.mkdir()
-    monkeypatch.setenv("CEVIT_RESULTS", str(results))
+# --- what is made again, and when
+
+
+def test_an_input_that_changed_appeared_or_went_is_named(tmp_path, monkeypatch):
+    memory, source, folder = tmp_path / "memory.json", tmp_path / "a.md", tmp_path / "records"
+    folder.mkdir()
     source.write_text("one")
-    first = pages.stamp(source)
-    assert pages.stamp(source) == first
-    (results / "r.json").write_text("{}")
-    with_record = pages.stamp(source)
+    names = [source, folder, "$CEVIT_DATA"]
+    assert inputs.changed(memory) == {str(memory)}
+    inputs.remember(memory, names, since=time.time() + 1)
+    assert inputs.changed(memory) == inputs.changed(memory, names) == set()
+    (folder / "r.json").write_text("{}")
     source.write_text("two")
-    with_text = pages.stamp(source)
-    monkeypatch.setattr(pages, "source_hash", lambda: "another library")
-    assert len({first, with_record, with_text, pages.stamp(source)}) == 4
+    monkeypatch.setenv("CEVIT_DATA", "elsewhere")
+    assert inputs.changed(memory) == {str(source), str(folder), "$CEVIT_DATA"}
+    inputs.remember(memory, names, since=time.time() + 1)
+    assert inputs.changed(memory, [source, "new"]) == {"new", str(folder), "$CEVIT_DATA"}
+    inputs.remember(memory, names, since=time.time() - 60)  # edited while the page ran
+    assert inputs.changed(memory) == {str(source)}
+    inputs.remember(memory, names, since=time.time() - 60, made=source)
+    assert inputs.changed(memory) == set()
+    source.unlink()
+    assert inputs.changed(memory) == {str(source)}
+
+
+def test_a_page_says_what_it_read(tmp_path):
+    """Modules, records and the data folder, and no file that belongs to another page or to nobody."""
+    (tmp_path / "page.md").write_text(
+        """```{code-cell} ipython3
+:tags: [parameters]
+
+study: str = "formula-checks"
+```
+
+```{code-cell} ipython3
+from cevit_lib.runner import check_parameters, finished
+check_parameters({"study": str}, globals())
+```
+
+```{code-cell} ipython3
+from cevit_lib.paths import data_folder
+from cevit_lib.records import load_records
+load_records(study)
+try:
+    data_folder("nothing")
+except Exception:
+    pass
+```
+
+```{code-cell} ipython3
+:tags: [remove-cell]
+
+finished()
+```
+"""
+    )
+    assert pages.execute([tmp_path / "page.md"], tmp_path, "stored") == {"page": None}
+    read = json.loads((tmp_path / "page.json").read_text())
+    records = ROOT / "results" / "formula-checks"
+    assert "$CEVIT_DATA" in read and str(records) in read
+    assert {str(path) for path in records.glob("*.json")} <= set(read)
+    modules = {Path(name).name for name in read if name.endswith(".py")}
+    assert {"paths.py", "store.py", "parameters.py"} <= modules and "density.py" not in modules
+    assert not [name for name in read if "results" in name and "formula-checks" not in name]
 
 
 def test_a_chapter_without_source_is_named(tmp_path):
@@ -256,36 +283,34 @@ $$ (eq-one)
 """
 
 
-def test_a_small_good_book_builds(tmp_path):
+def test_a_small_good_book_builds_once_and_a_changed_page_alone(tmp_path, monkeypatch):
     """The control: without it the next test could pass for any reason."""
-    assert pages.render(small_book(tmp_path, GOOD_TEXT)) is None
-    assert (tmp_path / "_build" / "html" / "index.html").is_file()
-
-
-def test_missing_references_fail_the_build_by_name(tmp_path):
-    planted = [
-        "{cite}`nobody1999nothing`",
-        "{ref}`no-such-label`",
-        "{eq}`eq-none`",
-        "{term}`unheard-of`",
-        "![x](no_such_picture.png)",
-    ]
-    said = pages.render(small_book(tmp_path, GOOD_TEXT + "\n\n".join(["", *planted])))
-    assert said is not None
-    for name in (
-        "nobody1999nothing",
-        "no-such-label",
-        "eq-none",
-        "unheard-of",
-        "no_such_picture.png",
-    ):
-        assert name in said, f"{name} is not named in:\n{said}"
-
-
-def test_a_page_of_the_contents_that_does_not_exist_fails_the_build(tmp_path):
     book = small_book(tmp_path, GOOD_TEXT)
-    (book / "book" / "executed" / "chapter.ipynb").unlink()
-    assert "chapter" in (pages.render(book) or "")
+    assert pages.render(book) is None
+    assert (book / "_build" / "html" / "index.html").is_file()
+    called, real = [], pages.jupyter_book
+    monkeypatch.setattr(pages, "jupyter_book", lambda *given: called.append(given) or real(*given))
+    assert pages.render(book) is None and not called
+    (book / "book" / "preface.md").write_text("# Another\n\n```{bibliography}\n```\n")
+    assert pages.render(book) is None and "--all" not in called[0]
+    assert "Another" in (book / "_build" / "html" / "book" / "preface.html").read_text()
+
+
+def test_missing_references_and_pages_fail_the_build_by_name(tmp_path):
+    planted = {
+        "nobody1999nothing": "{cite}`nobody1999nothing`",
+        "no-such-label": "{ref}`no-such-label`",
+        "eq-none": "{eq}`eq-none`",
+        "unheard-of": "{term}`unheard-of`",
+        "no_such_picture.png": "![x](no_such_picture.png)",
+    }
+    book = small_book(tmp_path, GOOD_TEXT + "\n\n".join(["", *planted.values()]))
+    with (book / "_toc.yml").open("a") as table:
+        table.write("- file: book/executed/lost\n")
+    said = pages.render(book)
+    for name in [*planted, "executed/lost"]:
+        assert name in said, f"{name} is not named in:\n{said}"
+    assert not (book / "_build" / "inputs.json").exists(), "a failed build must not count as made"
 
 
 def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
@@ -301,11 +326,12 @@ def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
     (final / "broken.ipynb").write_text("an older state")
     (final / "gone.ipynb").write_text("no longer in the contents")
 
-    def run(sources, folder, scale, jobs=2):
+    def run(sources, folder, scale):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sources:
             outputs = [said("SMOKE RUN · record")] if source.stem == "smoked" else []
             nbformat.write(notebook(cell(outputs=outputs)), folder / f"{source.stem}.ipynb")
+            (folder / f"{source.stem}.json").write_text("[]")
         return {
             source.stem: "cell 3 failed" if source.stem == "broken" else None for source in sources
         }
@@ -318,14 +344,14 @@ def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
         and "smoke run" in faults["smoked"]
         and faults["broken"] == "cell 3 failed"
     )
-    assert [path.name for path in final.iterdir()] == ["fine.ipynb"]
+    assert [path.name for path in final.glob("*.ipynb")] == ["fine.ipynb"]
     assert not (tmp_path / "_build").exists(), "a book with a faulty page was built all the same"
     assert pages.main(["build"]) == 1
 
 
 def test_the_contents_name_only_files_that_exist_or_are_made():
-    names = list(pages._files(yaml.safe_load((ROOT / "_toc.yml").read_text())))
+    names = pages.contents(ROOT)
     assert len(names) == len(set(names))
     for name in names:
-        if Path(name).parent != pages.EXECUTED:
+        if Path(name).parent not in (pages.EXECUTED, pages.REFERENCE):
             assert (ROOT / f"{name}.md").is_file(), name

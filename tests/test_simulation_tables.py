@@ -205,7 +205,7 @@ def test_sensitivity_has_a_row_for_every_setting_and_arm(smoke):
 
 def test_pictures_of_a_smoke_grid_are_marked(smoke):
     from cevit_lib.clinic.style import png
-    from tools.pages import SMOKE_MARKS
+    from tools.dress import SMOKE_MARKS
 
     frame, marks = tables.metrics_frame(smoke.records), {"note": smoke.note, "smoke": smoke.smoke}
     rows = tables.sensitivity([smoke], "n", "independence", ("held-out", "true"))

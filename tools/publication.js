@@ -24,7 +24,6 @@ span[id^="document-"] + section > h2 { font-size: 2.3rem; margin-top: 0 !importa
 #cevit-front { height: 235mm; padding-top: 60mm; text-align: center; break-after: page; }
 #cevit-front h1 { display: block !important; font-size: 3.2em !important; }
 #jb-print-toc { break-after: page; }
-#jb-print-toc li a { display: flex !important; justify-content: space-between; }
 #jb-print-toc ul { list-style: none !important; }
 `;
 
@@ -45,13 +44,4 @@ function fitForPaper() {
     found.style.removeProperty('overflow');
     if (share > 0 && share < 1) found.style.zoom = share;
   }
-}
-
-// Page numbers behind the entries of the contents; zeros of the same width before they are known.
-function numberContents(pages) {
-  document.querySelectorAll('#jb-print-toc li a').forEach(found => {
-    const number = found.querySelector('.cevit-page') || found.appendChild(document.createElement('span'));
-    number.className = 'cevit-page';
-    number.textContent = pages[decodeURIComponent(found.hash.slice(1))] ?? '000';
-  });
 }

@@ -1,23 +1,19 @@
-"""What is published beside the pages: one PDF, notebooks for Colab, archives of a release, the pages of the reference.
+"""What is published beside the pages: one PDF, notebooks for Colab, archives of a release.
 
 Commands::
 
     python -m tools.publication pdf                       _build/cevit.pdf; needs a built book and Chromium
     python -m tools.publication colab owner/name          build/colab/vVERSION/*.ipynb, each with a set-up cell
     python -m tools.publication assets                    build/release/*.zip: executed notebooks, records
-    python -m tools.publication api                       book/api/*.md, one page a package
 """
 
 from __future__ import annotations
 
 import argparse
 import html
-import importlib
-import inspect
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections import Counter
@@ -28,28 +24,8 @@ import yaml
 from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root, results_folder
-from tools.where import PAGE_OF, public_names
+from tools.pages import jupyter_book
 
-#: Package -> what it is for.
-PACKAGES = {
-    "normal": "Normal probabilities in one, two and more dimensions",
-    "copula": "The mixed likelihood, the losses, predictions",
-    "estimation": "Estimators of the copula's parameters",
-    "theory": "The paper's propositions as functions",
-    "datasets": "Pairs of eyes: tables, photographs, synthetic ones",
-    "encoder": "The bi-channel encoder and its predecessors",
-    "training": "Warm-up, copula training, saved models",
-    "metrics": "Errors, agreement, calibration by patients",
-    "comparison": "Paired comparisons over seeds and folds",
-    "fit": "A fit of one's own table and photographs",
-    "verdicts": "Claims, rules and verdicts",
-    "records": "Records of runs and where they come from",
-    "runner": "Running notebooks strictly",
-    "figures": "The style of the figures",
-    "errors": "Errors and warnings",
-}
-#: Package -> base classes whose methods its classes share; they are no public names.
-BASES = {"estimation": ("base.CopulaEstimator",)}
 _SETUP = """# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
 import os
 import subprocess
@@ -63,90 +39,6 @@ if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
 if os.path.isdir("/content/cevit"):
     os.environ["CEVIT_ROOT"] = "/content/cevit"
 """
-
-
-def _page_of(package: str) -> str:
-    """The page of the book that introduces a package, as seen from ``book/api``."""
-    page = PAGE_OF[package]
-    return (
-        f"../executed/{page}"
-        if (project_root() / "notebooks" / f"{page}.md").is_file()
-        else f"../{page}"
-    )
-
-
-def _about(package: str, name: str, value: object) -> str:
-    """What the reference says of a constant: the comment ``#:`` above it, and its value where that is short."""
-    from sphinx.pycode import ModuleAnalyzer
-
-    said = ""
-    for module in [each for each in sys.modules if f"{each}.".startswith(f"cevit_lib.{package}.")]:
-        documented = ModuleAnalyzer.for_module(module)
-        documented.analyze()
-        said = said or " ".join(documented.attr_docs.get(("", name), [])).strip()
-    shown = " ".join(repr(getattr(value, "tolist", lambda: value)()).split())
-    said = (
-        f"{said[0].upper()}{said[1:].rstrip('.')}."
-        if said
-        else f"A constant ({type(value).__name__})."
-    )
-    return f"{said} Value: ``{shown}``." if len(shown) < 90 else said
-
-
-def api_page(package: str) -> str:
-    """Return the source of the reference page of one package."""
-    module = importlib.import_module(f"cevit_lib.{package}")
-    things = {name: getattr(module, name) for name in public_names(package)}
-    constants = [
-        name
-        for name, thing in things.items()
-        if not (inspect.isclass(thing) or inspect.isroutine(thing))
-    ]
-    lines = [
-        f"# `cevit_lib.{package}`",
-        "",
-        f"{PACKAGES[package]}. The page that introduces it: {{doc}}`{_page_of(package)}`.",
-        "",
-        "```{eval-rst}",
-        f".. automodule:: cevit_lib.{package}",
-        "   :members:",
-        "   :undoc-members:",
-    ]
-    if hasattr(module, "__all__"):
-        lines.append("   :imported-members:")
-    if constants:
-        lines.append(f"   :exclude-members: {', '.join(constants)}")
-    for name in constants:  # autodoc passes over an imported constant: it carries no docstring
-        lines += [
-            "",
-            f".. py:data:: {name}",
-            f"   :module: cevit_lib.{package}",
-            "",
-            f"   {_about(package, name, things[name])}",
-        ]
-    for name in BASES.get(package, ()):
-        lines += ["", f".. autoclass:: cevit_lib.{package}.{name}", "   :members:"]
-    return "\n".join([*lines, "```", ""])
-
-
-def api_pages() -> dict[str, str]:
-    """Return file name -> text of the reference: the overview and a page for each package."""
-    rows = [
-        f"| {{doc}}`{name}` | {purpose} | {{doc}}`{_page_of(name)}` |"
-        for name, purpose in PACKAGES.items()
-    ]
-    head = [
-        "# Reference",
-        "",
-        "Every public object of the library, generated from its docstring. Each package has a "
-        "page; the page of the book that explains it stands beside, and {doc}`../names` has all names.",
-        "",
-        "| Package | What it is for | Explained in |",
-        "|---|---|---|",
-    ]
-    return {"index.md": "\n".join([*head, *rows, ""])} | {
-        f"{name}.md": api_page(name) for name in PACKAGES
-    }
 
 
 def colab_notebook(source: Path, repository: str):
@@ -218,19 +110,7 @@ def one_page() -> Path:
         It was not written; the message ends with what Sphinx said.
     """
     root = project_root()
-    program = "from jupyter_book.cli.main import main; main()"
-    command = [
-        sys.executable,
-        "-c",
-        program,
-        "build",
-        str(root),
-        "--builder",
-        "singlehtml",
-        "-q",
-        "--all",
-    ]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    done = jupyter_book(root, "--builder", "singlehtml", "-q", "--all")
     folder = root / "_build" / "singlehtml"
     written = folder / "book" / "preface.html"
     if done.returncode or not written.is_file():
@@ -324,18 +204,6 @@ def with_front_page(text: str) -> str:
     )
 
 
-def page_numbers(pdf: bytes) -> dict[str, int]:
-    """Return anchor -> page of a PDF as Chromium writes it: plain objects, pages in their order."""
-    pages = re.findall(rb"\n(\d+) 0 obj\s*<<\s*/Type /Page\n", pdf)
-    number = {name: place for place, name in enumerate(pages, start=1)}
-    found = re.findall(rb"/([^\s/\[\]<>()]+) \[(\d+) 0 R /XYZ", pdf)
-    plain = [
-        (re.sub(rb"#([0-9A-F]{2})", lambda code: bytes.fromhex(code[1].decode()), anchor), page)
-        for anchor, page in found
-    ]
-    return {anchor.decode(): number[page] for anchor, page in plain if page in number}
-
-
 def write_pdf(target: Path) -> Path:
     """Print the book to one PDF with a title page, contents, numbered pages, bookmarks and tags.
 
@@ -389,8 +257,6 @@ def write_pdf(target: Path) -> Path:
         tab.emulate_media(media="print")
         tab.add_script_tag(path=Path(__file__).with_suffix(".js"))
         tab.evaluate("fitForPaper()")
-        tab.evaluate("numberContents({})")
-        tab.evaluate("pages => numberContents(pages)", page_numbers(tab.pdf(**options)))
         tab.pdf(path=target, **options)
         running.close()
     return target
@@ -402,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tools.publication", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("pdf", "assets", "api"):
+    for name in ("pdf", "assets"):
         commands.add_parser(name)
     commands.add_parser("colab").add_argument(
         "repository", help="owner/name of the public repository"
@@ -414,14 +280,8 @@ def main(arguments: list[str] | None = None) -> int:
             made = [write_pdf(root / "_build" / "cevit.pdf")]
         elif given.command == "assets":
             made = write_assets(root / "build" / "release")
-        elif given.command == "colab":
-            made = write_colab(given.repository, root / "build" / "colab" / f"v{__version__}")
         else:
-            made = []
-            for name, text in api_pages().items():
-                made.append(root / "book" / "api" / name)
-                made[-1].parent.mkdir(exist_ok=True)
-                made[-1].write_text(text, encoding="utf-8")
+            made = write_colab(given.repository, root / "build" / "colab" / f"v{__version__}")
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 1

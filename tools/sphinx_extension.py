@@ -1,5 +1,6 @@
 """What this book adds to Sphinx; loaded by ``_config.yml`` and by nothing else.
 
+- the pages of the reference are made from the library before anything is read;
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
 - fields of classes stand in the reference once, with what the docstring says of them;
 - in the text, the first mention of a public name on a page leads to its entry in the reference;
@@ -14,11 +15,13 @@ import os
 import re
 from collections import Counter
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
+
+from tools.reference import write_reference
 
 COLAB = "https://colab.research.google.com/github"
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
@@ -141,6 +144,7 @@ def _link_names(app, doctree, docname: str) -> None:
 
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
+    app.connect("builder-inited", lambda app: write_reference(Path(app.srcdir)))
     app.connect("builder-inited", _share_with_one_file, priority=1)
     app.connect("autodoc-skip-member", _skip_undescribed)
     app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon

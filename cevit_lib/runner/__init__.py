@@ -10,9 +10,12 @@ A page begins with ``check_parameters`` (see there for the two cells) and ends w
 import os
 
 from cevit_lib.runner.parameters import check_parameters, coerce, declared_parameters
+from cevit_lib.runner.reads import watch_reads, write_reads
 from cevit_lib.runner.run import NONCE, run_notebook
 
 __all__ = ["check_parameters", "coerce", "declared_parameters", "finished", "run_notebook"]
+
+watch_reads()
 
 
 def finished() -> None:
@@ -21,5 +24,6 @@ def finished() -> None:
     The runner puts a fresh nonce into the kernel's environment and believes in success only when this call prints
     it back. Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
     """
+    write_reads()
     if os.environ.get(NONCE):
         print(f"finished {os.environ[NONCE]}")

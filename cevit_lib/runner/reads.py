@@ -1,0 +1,46 @@
+"""What a page reads while it runs, so that a build can run it again when any of it changes, and not otherwise."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from cevit_lib.paths import project_root, results_folder
+
+#: Where a run writes what its page read: a JSON list of files, folders and variables (``$NAME``).
+READS = "CEVIT_READS"
+_MADE = {"build", "_build", "executed", "__pycache__"}
+_seen: set[str] = set()
+
+
+def watch_reads() -> None:
+    """Take note of every file and folder that Python opens from now on, if somebody asked for it."""
+    if os.environ.get(READS):
+        sys.addaudithook(_note)
+
+
+def _note(event: str, arguments: tuple) -> None:
+    if event == "cevit_lib.data_folder":
+        _seen.add("$CEVIT_DATA")
+    elif event in ("open", "os.scandir") and isinstance(arguments[0], str | os.PathLike):
+        _seen.add(os.path.abspath(arguments[0]))
+
+
+def write_reads() -> None:
+    """Write down the modules that the page imported and the project's files, records and data that it opened."""
+    if not os.environ.get(READS):
+        return
+    modules = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    records = [results_folder()]
+    if os.environ.get("CEVIT_DATA"):
+        records.append(Path(os.environ["CEVIT_DATA"]).expanduser().resolve())
+    root, read = project_root(), set()
+    for name in modules | _seen:
+        path = Path(name)
+        if name.startswith("$") or any(path.is_relative_to(folder) for folder in records):
+            read.add(name)
+        elif path.is_relative_to(root) and path.is_file():
+            inside = path.relative_to(root).parts
+            if not any(part in _MADE or part.startswith(".") for part in inside):
+                read.add(name)
+    Path(os.environ[READS]).write_text(json.dumps(sorted(read)), encoding="utf-8")

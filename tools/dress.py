@@ -1,0 +1,118 @@
+"""An executed notebook on its way to the page: what forbids it, and how it is dressed for the reader."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import nbformat
+
+from cevit_lib.paths import project_root
+
+#: The badge's mark of a smoke run, and the one across a figure.
+SMOKE_MARKS = ("SMOKE RUN", "smoke run: not a result")
+DIRTY_MARK = "DIRTY ·"  # the badge of records made with uncommitted code
+#: Bytes of an executed notebook: more is nearly always a progress bar or a photograph.
+LARGEST_PAGE = 2_000_000
+_SENTINEL = re.compile(r"^\s*(\w+\.)*finished\(\)\s*$", re.MULTILINE)
+_BADGE = re.compile(r"^(\w+\.)*(live_)?badge\(.*\)\s*\Z", re.MULTILINE)  # the cell's last line
+_LINK = re.compile(r"\]\((\.\./book/)?(\w+)\.md((?:#[\w-]+)?)\)")
+_MACHINE = ("papermill", "execution")  # times and paths
+
+
+def scan(path: Path) -> list[str]:
+    """What forbids an executed notebook to be published; an empty list when nothing does.
+
+    Looks for error outputs, cells that were not run, output of a smoke run or of uncommitted code, figures without
+    name, caption or alternative text, and oversized output.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    faults = []
+    if (size := path.stat().st_size) > LARGEST_PAGE:
+        faults.append(f"is {size / 1e6:.1f} MB large, more than {LARGEST_PAGE / 1e6:.0f} MB")
+    injected = notebook.metadata.get("papermill", {}).get("parameters", {})
+    if injected.get("scale") == "smoke":
+        faults.append("was run at scale=smoke")
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type == "code" and cell.source.strip():
+            faults += [f"cell {number}: {fault}" for fault in _cell_faults(cell)]
+    return faults
+
+
+def _cell_faults(cell) -> Iterable[str]:
+    if cell.execution_count is None:
+        yield f"was not executed ({cell.source.strip().splitlines()[0][:60]!r})"
+    text = ""
+    for output in cell.outputs:
+        kinds = output.get("data", {})
+        if output.output_type == "error":
+            yield f"failed with {output.ename}: {output.evalue[:200]}"
+        plain = "".join(kinds.get("text/plain", ""))
+        text += "".join(output.get("text", "")) + plain
+        if any(kind.startswith("image/") for kind in kinds):
+            yield from _figure_faults(cell.metadata.get("mystnb", {}))
+        elif plain.startswith("<Figure size"):
+            yield "prints a figure's size instead of the figure (use cevit_lib.clinic.style.new_figure)"
+    if any(mark in text for mark in SMOKE_MARKS):
+        yield "shows numbers of a smoke run"
+    if DIRTY_MARK in text:
+        yield "shows numbers made with uncommitted code"
+
+
+def _figure_faults(options: dict) -> Iterable[str]:
+    for part, key in (("figure", "name"), ("figure", "caption"), ("image", "alt")):
+        if not options.get(part, {}).get(key):
+            yield f"draws a figure without {part}: {key} in its mystnb metadata"
+
+
+def dress(path: Path) -> None:
+    """Make an executed notebook fit for the page, in place.
+
+    The parameters and their check are folded; what papermill injected, the closing cell and the code of the line below
+    a figure are taken off the page. Links between sources become links between pages. The paths and times that
+    papermill wrote are removed, so that the file says nothing of the machine.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _LINK.sub(_link_on_the_page, cell.source)
+        for key in _MACHINE:
+            cell.metadata.pop(key, None)
+        code = cell.source if cell.cell_type == "code" else ""
+        tags = set(cell.metadata.pop("tags", []))
+        if tags := _tags_on_the_page(tags, code):
+            cell.metadata["tags"] = sorted(tags)
+        for known, prompt in (
+            ("parameters" in tags, "Parameters"),
+            ("check_parameters(" in code, "Check of the parameters"),
+        ):
+            if known:
+                shown = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
+                cell.metadata["mystnb"] = shown | dict(cell.metadata.get("mystnb", {}))
+    for key in set(notebook.metadata) - {"kernelspec", "language_info"}:
+        del notebook.metadata[key]
+    temporary = path.with_suffix(".dressed")
+    temporary.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _tags_on_the_page(tags: set[str], code: str) -> set[str]:
+    if "parameters" in tags or "check_parameters(" in code:
+        tags = tags | {"hide-input"}
+    if "injected-parameters" in tags or _SENTINEL.search(code):
+        tags = tags | {"remove-cell"}
+    if "hide-input" in tags and _BADGE.search(code):
+        tags = tags - {"hide-input"} | {"remove-input"}
+    return tags
+
+
+def _link_on_the_page(found: re.Match) -> str:
+    """A link between sources, as it must read on the executed page: chapters lie beside it, prose one folder up."""
+    folder, name, rest = found.groups()
+    if not folder and (project_root() / "notebooks" / f"{name}.md").is_file():
+        return f"]({name}.ipynb{rest})"
+    if (project_root() / "book" / f"{name}.md").is_file():
+        return f"](../{name}.md{rest})"
+    return found.group()  # the build will name it
