@@ -10,8 +10,7 @@ import torch
 pytest.importorskip("timm", reason="needs the extra vit")
 
 from cevit_lib.copula import CopulaParameters  # noqa: E402
-from cevit_lib.datasets import ImageFiles, PairedEyes  # noqa: E402
-from cevit_lib.errors import DataError, ProvenanceError, ShapeError  # noqa: E402
+from cevit_lib.errors import DataError, ProvenanceError  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
 from studies.ablation import data as ablation_data
 from studies.ablation import fits as ablation
@@ -59,7 +58,7 @@ def eyes():
 
 def test_one_eye_keeps_its_own_image_columns_and_nothing_of_the_other(eyes):
     for j, name in enumerate(("OS", "OD")):
-        one = eyes.eye(j)
+        one = ablation_data.one_eye(eyes, j)
         assert one.images.shape == (len(eyes), 1, 3, 32, 32) and torch.equal(
             one.images[:, 0], eyes.images[:, j]
         )
@@ -70,21 +69,6 @@ def test_one_eye_keeps_its_own_image_columns_and_nothing_of_the_other(eyes):
         )
         assert all(name in response for response in one.responses)
         assert torch.equal(one.covariates[:, 0], eyes.covariates[:, j]) and one.ids == eyes.ids
-
-
-def test_one_eye_of_files_and_what_has_no_one_eye(eyes, tmp_path):
-    files = ImageFiles(((tmp_path / "a", tmp_path / "b"),), size=8, mirrored=(True, False))
-    pair = PairedEyes(
-        files, torch.zeros(1, 4, dtype=torch.float64), ("1",), ("a", "b", "c", "d"), 2
-    )
-    assert pair.eye(1).images.paths == ((tmp_path / "b",),) and pair.eye(1).images.mirrored == (
-        False,
-    )
-    with pytest.raises(ShapeError, match="counted from 0"):
-        eyes.eye(2)
-    odd = PairedEyes(None, torch.zeros(1, 3, dtype=torch.float64), ("1",), ("a", "b", "patient"), 2)
-    with pytest.raises(ShapeError, match="belongs to no eye"):
-        odd.eye(0)
 
 
 # ---------------------------------------------------------------- who sees whom

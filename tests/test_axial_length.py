@@ -274,7 +274,7 @@ def test_too_few_positives_are_counted_and_refused():
     y = data.y.clone()
     y[:, 2:] = 0
     y[:3, 2] = y[2:6, 3] = 1
-    poor = type(data)(**{**data._fields(), "y": y})
+    poor = data.replace(y=y)
     c = {"divisions": 4, "folds": 5}
     refused, message, share = study.refused_divisions(poor, c, np.random.default_rng(0))
     assert refused == 4 and "0 ones" in message and share > 0.4

@@ -17,6 +17,7 @@ from cevit_lib.datasets import (
     hold_out,
     load_grape,
     read_image,
+    regression_functions,
     split_by_patient,
 )
 from cevit_lib.datasets.synthetic import CODE_CORRELATION, TEXT_CORRELATION
@@ -63,8 +64,6 @@ def test_pixels_have_the_printed_means_variances_and_correlation(synthetic):
 
 
 def test_regression_functions_read_only_pixels_one_to_nine(synthetic):
-    from cevit_lib.datasets import regression_functions
-
     images = synthetic.images[:50, :, 0].numpy().copy()
     g1, g2 = regression_functions(images, synthetic.truth.process)
     torch.testing.assert_close(torch.from_numpy(g1), synthetic.truth.g1[:50])
@@ -76,8 +75,6 @@ def test_regression_functions_read_only_pixels_one_to_nine(synthetic):
 
 
 def test_regression_functions_by_hand():
-    from cevit_lib.datasets import regression_functions
-
     images = np.zeros((1, 2, 72, 72))
     images[0, :, 1, 2] = 2.0  # row 2, column 3: Omega_1
     images[0, :, 3, 5], images[0, :, 5, 3] = (
@@ -383,7 +380,7 @@ def test_a_wrong_cell_is_named_by_line_and_column(little_grape):
     table.write_text(
         table.read_text(encoding="utf-8").replace("12,60,", "12,6O,"), encoding="utf-8"
     )
-    with pytest.raises(DataError, match=r"line 3 \(subject 12\), column 'rnfl_mean_od': '6O'"):
+    with pytest.raises(DataError, match=r"line 3, column 'rnfl_mean_od': '6O' is no number"):
         load_grape(little_grape, size=8)
 
 
@@ -397,7 +394,7 @@ def test_a_lost_image_a_lost_column_and_a_double_patient_are_named(little_grape)
     with pytest.raises(DataError, match="lacks the columns vf_ms_os"):
         load_grape(little_grape, size=8)
     table.write_text(text.replace("\n12,", "\n007,"), encoding="utf-8")
-    with pytest.raises(DataError, match="line 3: subject '007' stands twice"):
+    with pytest.raises(DataError, match="line 3.*patient '007' stands in line 2"):
         load_grape(little_grape, size=8)
 
 

@@ -80,7 +80,7 @@ def test_damaged_files_and_what_holds_no_photograph_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:900])
     with pytest.raises(DataError, match="eye.dcm is DICOM and cannot be read"):
         read_image(path, 16)
-    assert "cannot be read" in inspect(path).errors[0]
+    assert "cannot be read" in inspect(path).error
     (tmp_path / "empty.dcm").write_bytes(bytes(128) + b"DICM")
     with pytest.raises(DataError, match="empty.dcm is DICOM and cannot be read"):
         read_image(tmp_path / "empty.dcm", 16)
@@ -91,7 +91,7 @@ def test_without_pydicom_the_sentence_says_what_to_install(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(DataError, match=r"pip install 'cevit-lib\[dicom\]'"):
         read_image(path, 16)
-    assert inspect(path).errors[0].startswith("is DICOM, which needs pydicom")
+    assert inspect(path).error.startswith("is DICOM, which needs pydicom")
 
 
 def test_a_folder_of_dicom_is_a_data_set_and_the_header_may_contradict_the_table(tmp_path):
@@ -122,6 +122,6 @@ def test_a_folder_of_dicom_is_a_data_set_and_the_header_may_contradict_the_table
         and problem.line == 4
     )
     write(
-        tmp_path / "2R.dcm", read_dicom(tmp_path / "3L.dcm").picture, "R"
+        tmp_path / "2R.dcm", read_dicom(tmp_path / "3L.dcm")[0], "R"
     )  # other header, the same pixels
     assert "the same photograph" in str(check(table, tmp_path, layout).errors)

@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from cevit_lib import clinic as fit
+from cevit_lib.clinic import options as clinic_options
+from cevit_lib.clinic.fold import build_model
+from cevit_lib.clinic.options import ARMS
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.records.store import read_record
 
@@ -21,7 +24,7 @@ LITTLE = "--data synthetic --n 90 --window 9 --epochs 1 --copula-epochs 1 --fold
 
 def options(*more: str, command: str = "fit") -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    getattr(fit, f"add_{command}_arguments")(parser)
+    getattr(clinic_options, f"add_{command}_arguments")(parser)
     return parser.parse_args([str(argument) for argument in more])
 
 
@@ -38,7 +41,7 @@ def done(tmp_path_factory):
 
 def test_declaring_the_options_imports_nothing_heavy():
     program = (
-        "import sys, argparse; from cevit_lib import fit; p = argparse.ArgumentParser();"
+        "import sys, argparse; from cevit_lib.clinic import options as fit; p = argparse.ArgumentParser();"
         "fit.add_fit_arguments(p); fit.add_predict_arguments(argparse.ArgumentParser()); p.format_help();"
         "print([name for name in ('torch', 'timm', 'pandas', 'numpy', 'scipy') if name in sys.modules])"
     )
@@ -52,7 +55,7 @@ def test_each_fold_ends_with_a_valid_record(done):
     records = [read_record(path) for path in sorted((done / "fit-synthetic").glob("*.json"))]
     assert sorted(record["configuration"]["fold"] for record in records) == [1, 2, 3]
     for record in records:
-        assert set(record["metrics"]) == set(fit.ARMS) and record["scale"] == "smoke"
+        assert set(record["metrics"]) == set(ARMS) and record["scale"] == "smoke"
         assert np.shape(record["parameters"]["correlation"]) == (4, 4)
         assert len(record["trace"]) == 3  # warm-up, copula and the control, one epoch each
         assert "random, trained here in full" in record["notes"]
@@ -161,7 +164,7 @@ def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):
     )
     data = fit.load_data(configuration["data"])
     with pytest.raises(ParameterError, match="CEVIT_WEIGHTS"):
-        fit.build_model(configuration, data, np.random.default_rng(0))
+        build_model(configuration, data, np.random.default_rng(0))
 
 
 def test_grape_ends_with_a_record_and_a_table(grape_folder, tmp_path):

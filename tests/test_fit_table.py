@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cevit_lib import clinic as fit
 from cevit_lib.clinic import cli
 from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
+from cevit_lib.clinic.options import add_fit_arguments
 from cevit_lib.clinic.pooled import fit_records, pool
-from cevit_lib.clinic.predict import memory_in_words
+from cevit_lib.clinic.predict import measured_of, memory_in_words
 from cevit_lib.clinic.tables import eye_of, pairs_of, patient_table
 from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
 from cevit_lib.errors import DataError, ParameterError, TrainingError
@@ -558,7 +559,7 @@ def test_lack_of_memory_names_batch_size_and_accumulation():
 
 def test_readers_change_no_result(eyes):
     parser = argparse.ArgumentParser()
-    fit.add_fit_arguments(parser)
+    add_fit_arguments(parser)
     words = ["--csv", eyes / "eyes.csv", "--images", eyes / "photos", "--layout", eyes / "eyes.yml"]
     one, four = (
         fit.load_data(fit.data_configuration(parser.parse_args([*map(str, words), "--workers", n])))
@@ -593,7 +594,7 @@ def test_a_table_without_a_layout_is_recognised_or_asked_about(eyes, tmp_path, c
     (tmp_path / "eyes.csv").write_text("a,b\n1,2\n")
     assert "not understood without a layout" in said_by(capsys, *words)
     with pytest.raises(DataError, match="no such response"):
-        fit.predict.measured_of(fit_data_without_responses(eyes), "all")
+        measured_of(fit_data_without_responses(eyes), "all")
 
 
 def fit_data_without_responses(eyes):

@@ -2,12 +2,13 @@
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
 from cevit_lib.datasets import load_grape, load_paired_table, split_by_patient
-from cevit_lib.datasets.layout import Rule, read_layout
+from cevit_lib.datasets.layout import Criterion, read_layout
 from cevit_lib.errors import DataError, ShapeError
 
 LONG = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}, "binary": {"HM": "se <= -6"}}
@@ -174,7 +175,7 @@ def test_usual_names_need_no_layout(tmp_path):
     ],
 )
 def test_rules(rule, value, truth):
-    assert Rule.parse(rule).holds(value) == truth
+    assert Criterion.parse(rule).holds(pd.Series([value])).tolist() == [truth]
 
 
 def test_a_label_of_the_patient_is_one_column_on_which_both_rows_agree(tmp_path):
@@ -288,7 +289,7 @@ def test_a_table_only_splits_and_hashes_but_shows_nothing(tmp_path):
     with pytest.raises(DataError, match="'eyes' is a table without photographs"):
         data.load()
     with pytest.raises(ShapeError, match="covariates have shape"):
-        type(data)(**{**data._fields(), "covariate_names": ("age",)})
+        data.replace(covariate_names=("age",))
 
 
 def test_photographs_and_an_eye_without_one(tmp_path):

@@ -225,7 +225,7 @@ def test_a_patient_with_broken_pixels_is_named():
     with pytest.raises(
         TrainingError, match=r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'"
     ):
-        fit_warm_up(build(), data.with_images(images), QUICK, rng=np.random.default_rng(0))
+        fit_warm_up(build(), data.replace(images=images), QUICK, rng=np.random.default_rng(0))
 
 
 def test_divergence_names_epoch_batch_and_learning_rate():
@@ -237,7 +237,7 @@ def test_divergence_names_epoch_batch_and_learning_rate():
 
 
 def test_a_constant_predictor_stops_the_fit():
-    blank = draw(60).with_images(torch.zeros(60, 2, 1, 9, 9))
+    blank = draw(60).replace(images=torch.zeros(60, 2, 1, 9, 9))
     with pytest.raises(TrainingError, match=r"epoch 3 .*same for every patient.*carry no signal"):
         fit_warm_up(build(), blank, Recipe(6, 1e-3, 30), rng=np.random.default_rng(0))
 
@@ -368,7 +368,7 @@ def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
     with pytest.raises(TrainingError, match="by heart"):
         fit_feasible_cevit(
             Oracle(),
-            data.with_images(images),
+            data.replace(images=images),
             estimate_on="train",
             warm_up=Recipe(1, 1e-6, 60),
             rng=np.random.default_rng(0),

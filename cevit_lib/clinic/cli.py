@@ -1,8 +1,8 @@
 """The command ``cevit``: run, verify, fit, predict, report, check-data, download, doctor.
 
-``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a command runs.
-``cevit_lib/fit`` gives ``add_fit_arguments(parser)``, ``run_fit(options) -> int``, ``add_predict_arguments`` and
-``run_predict`` likewise; it is imported for its options too, so it imports torch inside functions only.
+``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a
+command runs: options are declared by a light module, and the module that does the work is imported
+when it is to be done.
 """
 
 import argparse
@@ -10,94 +10,84 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 
 from cevit_lib import __version__
 from cevit_lib.errors import CevitError
 
-# name: (help, module, function that declares the options, function that runs)
+OPTIONS = "cevit_lib.clinic.options"
+# name: (help, function that declares the options, function that runs)
 COMMANDS = {
     "run": (
         "execute a notebook strictly with papermill",
-        "cevit_lib.runner.run",
-        "add_run_arguments",
-        "run_command",
+        "cevit_lib.runner.run:add_run_arguments",
+        "cevit_lib.runner.run:run_command",
     ),
     "verify": (
         "fit a sample of the stored records again and compare",
-        "cevit_lib.records.verify",
-        "add_arguments",
-        "main",
+        "cevit_lib.records.verify:add_arguments",
+        "cevit_lib.records.verify:main",
     ),
     "fit": (
         "fit a model to paired eyes; ends with a record",
-        "cevit_lib.clinic",
-        "add_fit_arguments",
-        "run_fit",
+        f"{OPTIONS}:add_fit_arguments",
+        "cevit_lib.clinic.commands:run_fit",
     ),
     "predict": (
         "predict with a fitted model",
-        "cevit_lib.clinic",
-        "add_predict_arguments",
-        "run_predict",
+        f"{OPTIONS}:add_predict_arguments",
+        "cevit_lib.clinic.predict:run_predict",
     ),
     "report": (
         "write a page on a fit, complete in itself",
-        "cevit_lib.clinic",
-        "add_report_arguments",
-        "run_report",
+        f"{OPTIONS}:add_report_arguments",
+        "cevit_lib.clinic.report:run_report",
     ),
     "check-data": (
         "list what is wrong in a table of eyes and its photographs",
-        "cevit_lib.clinic.check_data",
-        "add_arguments",
-        "main",
+        f"{OPTIONS}:add_check_arguments",
+        "cevit_lib.clinic.check_data:run_check",
     ),
     "download": (
         "fetch GRAPE or PAPILA from their archives",
-        "cevit_lib.clinic.download",
-        "add_arguments",
-        "main",
+        f"{OPTIONS}:add_download_arguments",
+        "cevit_lib.clinic.download:run_download",
     ),
     "doctor": (
         "print versions, devices, and where data and weights are",
-        "cevit_lib.clinic.doctor",
-        "add_arguments",
-        "main",
+        f"{OPTIONS}:add_doctor_arguments",
+        "cevit_lib.clinic.doctor:run_doctor",
     ),
 }
 
 
 def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands; only the wanted one's module is imported, for its options."""
+    """Return the parser of all commands; only the wanted one's options are declared."""
     parser = argparse.ArgumentParser(
         prog="cevit", description="The CeViT compendium's command.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"cevit {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (text, module, declare, execute) in COMMANDS.items():
+    for name, (text, declare, _) in COMMANDS.items():
         command = commands.add_parser(
             name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
         )
         if name == wanted:
-            loaded = import_module(module)
-            getattr(loaded, declare)(command)
-            command.set_defaults(execute=getattr(loaded, execute))
+            resolve_name(declare)(command)
     return parser
 
 
 def remedy(package: str) -> str:
     """Say which extra of this package brings a missing one."""
-    from cevit_lib.clinic.doctor import EXTRAS
+    from cevit_lib.clinic.doctor import extras
 
-    groups = [
-        group for group, names in EXTRAS.items() if package.split(".")[0].replace("_", "-") in names
-    ]
+    name = package.split(".")[0].replace("_", "-")
+    groups = [group for group, names in extras().items() if group and name in names]
     return f"pip install 'cevit-lib[{groups[0] if groups else 'vit,book'}]'"
 
 
 def _in_words(command: str, usual: Callable[..., None]) -> Callable[..., None]:
-    """Return what prints the library's own warnings as a sentence, without Python's line of source."""
+    """Return what prints the library's own warnings as a sentence, without a line of source."""
 
     def show(message, category, *place, **further) -> None:
         if category.__module__ == "cevit_lib.errors":
@@ -109,7 +99,10 @@ def _in_words(command: str, usual: Callable[..., None]) -> Callable[..., None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return 0, 1 (it ran and found a fault), 2 (it could not run) or 128 + a signal's number."""
+    """Run the command.
+
+    Return 0, 1 (it ran and found a fault), 2 (it could not run) or 128 + a signal's number.
+    """
     from cevit_lib.runner.run import join_pairs
 
     words = join_pairs(sys.argv[1:] if arguments is None else arguments)
@@ -118,12 +111,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _in_words(options.command, warnings.showwarning)
-            status = options.execute(options)
+            status = resolve_name(COMMANDS[options.command][2])(options)
         sys.stdout.flush()
         return status
-    except (
-        BrokenPipeError
-    ):  # whoever read has enough, such as head; Python's own last flush must not complain
+    except BrokenPipeError:  # whoever read has enough; Python's last flush must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
     except CevitError as error:
@@ -132,10 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "cevit_lib").startswith("cevit_lib"):
             raise
-        print(
-            f"cevit {options.command}: the package {error.name!r} is not installed; {remedy(error.name)}",
-            file=sys.stderr,
-        )
+        said = f"the package {error.name!r} is not installed; {remedy(error.name)}"
+        print(f"cevit {options.command}: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"cevit {options.command}: interrupted", file=sys.stderr)

@@ -1,5 +1,8 @@
-"""``cevit doctor``: what is installed, what computes, and where data and weights were looked for."""
+"""``cevit doctor``: what is installed, what computes, and where data and weights were looked
+for.
+"""
 
+import argparse
 import os
 import platform
 import re
@@ -9,35 +12,11 @@ from pathlib import Path
 from cevit_lib import __version__
 from cevit_lib.paths import project_root, results_folder
 
-CORE = ("numpy", "scipy", "torch", "pandas", "jsonschema", "pyyaml")
-EXTRAS = {
-    "vit": (
-        "timm",
-        "peft",
-        "torchvision",
-        "accelerate",
-        "pillow",
-        "openpyxl",
-        "pooch",
-        "scikit-learn",
-    ),
-    "book": ("jupyter-book", "jupytext", "papermill", "ipykernel", "nbclient", "matplotlib"),
-    "dev": ("pytest", "ruff", "mpmath"),
-    "dicom": ("pydicom",),
-    "workflow": ("snakemake",),
-}
 DATA_SETS = ("grape", "papila")
 
 
-def add_arguments(parser) -> None:
-    """Declare the options of ``cevit doctor``."""
-    parser.add_argument(
-        "--no-devices", action="store_true", help="do not ask torch which devices it sees (faster)"
-    )
-
-
-def main(options) -> int:
-    """Print the report; return 1 where something that every command needs is missing or does not fit together."""
+def run_doctor(options: argparse.Namespace) -> int:
+    """Print the report; return 1 where what every command needs is missing or does not fit."""
     faults: list[str] = []
     for title, lines in (
         ("Program", program()),
@@ -61,67 +40,61 @@ def installed(name: str) -> str | None:
         return None
 
 
+def extras() -> dict[str, list[str]]:
+    """Return the packages of the core and of each extra, as this package declares them."""
+    groups: dict[str, list[str]] = {}
+    for text in metadata.requires("cevit-lib") or ():
+        name, extra = re.match(r'([\w.-]+)[^;]*(?:;.*extra == "(\w+)")?', text).groups()
+        groups.setdefault(extra or "core", []).append(name)
+    return groups
+
+
 def program() -> list[str]:
     """Return version, interpreter and project root."""
     root = project_root()
-    found = (
-        ""
-        if (root / "_toc.yml").is_file()
-        else " (no _toc.yml here or above: not inside a clone; set CEVIT_ROOT)"
-    )
+    outside = " (no _toc.yml here or above: not inside a clone; set CEVIT_ROOT)"
     return [
         f"cevit_lib {__version__}",
         f"Python {platform.python_version()} on {platform.platform()}",
-        f"project root {root}{found}",
+        f"project root {root}" + ("" if (root / "_toc.yml").is_file() else outside),
     ]
 
 
 def packages(faults: list[str]) -> list[str]:
-    """Return the versions of the core and of each extra, and whether torch and torchvision fit together."""
+    """Return the versions of the core and of each extra, and whether torch and torchvision fit."""
     lines = []
-    for group, names in (("core", CORE), *EXTRAS.items()):
+    for group, names in extras().items():
         versions = {name: installed(name) for name in names}
-        missing = [name for name, version in versions.items() if version is None]
-        lines.append(
-            f"{group:9}"
-            + ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-        )
+        there = [f"{name} {version}" for name, version in versions.items() if version]
+        missing = ", ".join(name for name, version in versions.items() if version is None)
+        remedy = "pip install " + ("cevit-lib" if group == "core" else f"'cevit-lib[{group}]'")
+        lines.append(f"{group:9}" + ", ".join(there))
         if missing:
-            remedy = (
-                "pip install cevit-lib" if group == "core" else f"pip install 'cevit-lib[{group}]'"
-            )
-            lines.append(f"{'':9}not installed: {', '.join(missing)} ({remedy})")
-            if group == "core":
-                faults.append(f"the core needs {', '.join(missing)}: {remedy}")
-    lines.append(torch_pair(installed("torch"), installed("torchvision"), faults))
-    return lines
+            lines.append(f"{'':9}not installed: {missing} ({remedy})")
+        if missing and group == "core":
+            faults.append(f"the core needs {missing}: {remedy}")
+    return [*lines, torch_pair(installed("torch"), installed("torchvision"), faults)]
 
 
 def torch_pair(torch: str | None, torchvision: str | None, faults: list[str]) -> str:
-    """Return whether torch and torchvision were built for each other; a pair that was not fails at import.
+    """Return whether torch and torchvision were built for each other: else importing them fails.
 
-    torch 2.x goes with torchvision 0.(x + 15) (2.14 with 0.29), and both come from one kind of build: a CPU build
-    beside a CUDA build fails as well.
+    torch 2.x goes with torchvision 0.(x + 15) (2.14 with 0.29), and both come from one kind of
+    build: a CPU build beside a CUDA build fails as well.
     """
     if torch is None or torchvision is None:
-        return "pair     torch and torchvision are not both installed (torchvision comes with the extra vit)"
+        return "pair     torch and torchvision (of the extra vit) are not both installed"
     number = re.match(r"2\.(\d+)", torch)
-    expected = f"0.{int(number.group(1)) + 15}" if number else None
-    builds = [version.partition("+")[2] for version in (torch, torchvision)]
-    fits = expected is None or torchvision.startswith(f"{expected}.")
-    if not fits:
+    expected = f"0.{int(number.group(1)) + 15}." if number else ""
+    found, count = f"torch {torch} and torchvision {torchvision}", len(faults)
+    if not torchvision.startswith(expected):
         faults.append(
-            f"torch {torch} needs torchvision {expected}.*, but {torchvision} is installed; install both "
-            "in one command"
+            f"torch {torch} needs torchvision {expected}*, but {torchvision} is installed; install "
+            "both in one command"
         )
-    elif builds[0] != builds[1]:
-        fits = False
-        faults.append(
-            f"torch {torch} and torchvision {torchvision} are different builds; install both from one index"
-        )
-    return f"pair     torch {torch} and torchvision {torchvision} " + (
-        "match" if fits else "DO NOT MATCH"
-    )
+    elif torch.partition("+")[2] != torchvision.partition("+")[2]:
+        faults.append(f"{found} are different builds; install both from one index")
+    return f"pair     {found} " + ("match" if len(faults) == count else "DO NOT MATCH")
 
 
 def devices(faults: list[str]) -> list[str]:
@@ -130,61 +103,55 @@ def devices(faults: list[str]) -> list[str]:
         return ["torch is not installed"]
     try:
         import torch
-    except (
-        Exception
-    ) as error:  # a broken build fails in many ways, and this report must still be printed
+    except Exception as error:  # a broken build fails in many ways; the report is still printed
         faults.append(f"torch cannot be imported: {type(error).__name__}: {error}")
         return ["torch cannot be imported"]
     lines = [f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"]
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            facts = torch.cuda.get_device_properties(index)
-            lines.append(
-                f"cuda:{index} {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
-            )
-    else:
-        lines.append("no CUDA device")
-    if torch.backends.mps.is_available():
-        lines.append("mps (Apple GPU)")
-    return lines
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for index in range(count):
+        facts = torch.cuda.get_device_properties(index)
+        memory = f"{facts.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+        lines.append(f"cuda:{index} {facts.name}, {memory}")
+    lines += [] if count else ["no CUDA device"]
+    return lines + (["mps (Apple GPU)"] if torch.backends.mps.is_available() else [])
 
 
 def data() -> list[str]:
     """Return where each data set was looked for."""
-    root = os.environ.get("CEVIT_DATA")
-    if not root:
+    named = os.environ.get("CEVIT_DATA")
+    if not named:
         return [
             f"CEVIT_DATA is not set; set it to the folder that holds {', '.join(DATA_SETS)} "
             "(the page on data says where they can be had)"
         ]
-    lines = [
-        f"CEVIT_DATA={root}" + ("" if Path(root).expanduser().is_dir() else " (no such folder)")
+    root = Path(named).expanduser()
+    return [f"CEVIT_DATA={named}" + ("" if root.is_dir() else " (no such folder)")] + [
+        f"{name}: found in {root / name}"
+        if (root / name).is_dir()
+        else f"{name}: not found (looked in {root / name})"
+        for name in DATA_SETS
     ]
-    for name in DATA_SETS:
-        folder = Path(root).expanduser() / name
-        lines.append(
-            f"{name}: "
-            + (f"found in {folder}" if folder.is_dir() else f"not found (looked in {folder})")
-        )
-    return lines
 
 
 def weights() -> list[str]:
     """Return the folders where timm looks for pretrained weights, and what is there."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
-    torch_home = Path(os.environ.get("TORCH_HOME") or cache / "torch").expanduser()
-    checkpoints = torch_home / "hub" / "checkpoints"
+    cache = _folder("XDG_CACHE_HOME", Path.home() / ".cache")
+    hub = _folder("HF_HUB_CACHE", _folder("HF_HOME", cache / "huggingface") / "hub")
+    checkpoints = _folder("TORCH_HOME", cache / "torch") / "hub" / "checkpoints"
     models = sorted(
         path.name.removeprefix("models--").replace("--", "/") for path in hub.glob("models--*")
     )
     files = sorted(path.name for path in checkpoints.glob("*") if path.is_file())
     return [
-        f"Hugging Face hub {hub}: {', '.join(models) or 'none found'} (HF_HOME or HF_HUB_CACHE moves it)",
+        f"Hugging Face hub {hub}: {', '.join(models) or 'none found'} "
+        "(HF_HOME or HF_HUB_CACHE moves it)",
         f"torch hub {checkpoints}: {', '.join(files) or 'none found'} (TORCH_HOME moves it)",
         "without them a backbone starts from random weights, or pretrained=True downloads them",
     ]
+
+
+def _folder(variable: str, usual: Path) -> Path:
+    return Path(os.environ.get(variable) or usual).expanduser()
 
 
 def records() -> list[str]:

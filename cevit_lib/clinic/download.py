@@ -1,6 +1,8 @@
-"""The command ``cevit download``: GRAPE or PAPILA from their archives, going on where it stopped, with checksums.
+"""The command ``cevit download``: GRAPE or PAPILA from their archives, going on where it stopped,
+with checksums.
 
-What is not known here is asked of the archive: the items of a collection, their files, sizes and checksums.
+What is not known here is asked of the archive: the items of a collection, their files, sizes and
+checksums.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+import pooch
+import requests
 
 from cevit_lib.errors import DataError
 
@@ -52,19 +57,22 @@ SOURCES = {
         "10.6084/m9.figshare.c.6406319.v1",
         6406319,
         True,
-        "'VF and clinical information.xlsx', and unpacked the photographs (1_OD_1.jpg ...), the crops in a folder with "
-        "ROI in its name, the whole ones in CFPs",
+        "'VF and clinical information.xlsx', and unpacked the photographs (1_OD_1.jpg ...), the "
+        "crops in a folder with ROI in its name, the whole ones in CFPs",
         "CC0 1.0 by the archive, CC BY 4.0 by the paper (Huang et al., 2023), which is to be cited",
         {
-            "VF and clinical information.xlsx": "sha256:72d1d659a3999d64b4b682b6db6e8cb11de97404d1a023f9a8fb4c391628f2d0"
+            "VF and clinical information.xlsx": "sha256:"
+            "72d1d659a3999d64b4b682b6db6e8cb11de97404d1a023f9a8fb4c391628f2d0"
         },
     ),
     "papila": Source(
         "10.6084/m9.figshare.14798004",
         14798004,
         False,
-        "the zip file, unpacked: ClinicalData/patient_data_od.xlsx and patient_data_os.xlsx (and FundusImages)",
-        "read it on the archive's page: catalogues disagree (CC BY 4.0 or GPL 3.0); cite Kovalyk et al., 2022",
+        "the zip file, unpacked: ClinicalData/patient_data_od.xlsx and patient_data_os.xlsx (and "
+        "FundusImages)",
+        "read it on the archive's page: catalogues disagree (CC BY 4.0 or GPL 3.0); cite "
+        "Kovalyk et al., 2022",
     ),
 }
 
@@ -80,39 +88,21 @@ class Item:
     title: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cevit download``."""
-    add = parser.add_argument
-    add("name", choices=sorted(SOURCES), help="data set")
-    add("--folder", type=Path, help="where to put it (default: CEVIT_DATA/NAME)")
-    add(
-        "--list",
-        action="store_true",
-        help="print the archive's files, sizes and checksums, and fetch none",
-    )
-    add(
-        "--only",
-        action="append",
-        metavar="PATTERN",
-        help="only files of such names, as '*.xlsx'; may be repeated",
-    )
-    add("--no-unpack", action="store_true", help="leave zip files packed")
-
-
-def main(options: argparse.Namespace) -> int:
+def run_download(options: argparse.Namespace) -> int:
     """Fetch what is not there yet; return 0 when all of it is."""
-    source = SOURCES[options.name]
-    folder = target_folder(options.name, options.folder)
-    items = [item for item in list_items(source, folder) if _chosen(item, options.only)]
+    name, source = options.name, SOURCES[options.name]
+    folder, patterns = target_folder(name, options.folder), options.only or ["*"]
+    items = [
+        item
+        for item in list_items(source, folder)
+        if any(fnmatch(item.name, pattern) for pattern in patterns)
+    ]
     if not items:
-        raise DataError(
-            f"no file of {options.name} is called {' or '.join(options.only or ['anything'])}; see --list."
-        )
-    print(f"{options.name}: https://doi.org/{source.doi}\nterms: {source.terms}")
+        raise DataError(f"no file of {name} is called {' or '.join(patterns)}; see --list.")
+    print(f"{name}: https://doi.org/{source.doi}\nterms: {source.terms}")
     for item in items:
-        print(
-            f"  {item.name}  {item.size / 1e6:.1f} MB  {item.checksum or 'no checksum known'}  {item.title}".rstrip()
-        )
+        known = item.checksum or "no checksum known"
+        print(f"  {item.name}  {item.size / 1e6:.1f} MB  {known}  {item.title}".rstrip())
     if options.list:
         return 0
     for item in items:
@@ -121,7 +111,7 @@ def main(options: argparse.Namespace) -> int:
             print(f"  unpacked {unpack(path, folder)} files of {path.name}")
         elif path.suffix in (".rar", ".7z"):
             print(f"  {path.name}: unpack it in {folder}, for example with 'unar' or '7z x'")
-    print(f"{options.name} is in {folder}; the loader looks for {source.wanted}")
+    print(f"{name} is in {folder}; the loader looks for {source.wanted}")
     return 0
 
 
@@ -136,47 +126,56 @@ def target_folder(name: str, given: Path | None) -> Path:
     root = os.environ.get("CEVIT_DATA")
     if given is None and not root:
         raise DataError(
-            f"where to? give --folder FOLDER, or set CEVIT_DATA: {name} then goes into its subfolder {name}, where its "
-            "loader looks."
+            f"where to? give --folder FOLDER, or set CEVIT_DATA: {name} then goes into its "
+            f"subfolder {name}, where its loader looks."
         )
     return (given or Path(root) / name).expanduser()
 
 
 def list_items(source: Source, folder: Path) -> list[Item]:
     """Return the files of a source with the archive's checksums, or ours where there is one."""
-    numbers = [(source.number, "")]
+    of_whole = [{"id": source.number}]
     if source.collection:
-        found = _ask(f"{API}/collections/{source.number}/articles?page_size=1000", source, folder)
-        numbers = [(int(item["id"]), str(item.get("title", ""))) for item in found]
+        of_whole = _ask(f"collections/{source.number}/articles", source, folder)
     items = []
-    for number, title in numbers:
-        for entry in _ask(f"{API}/articles/{number}/files?page_size=1000", source, folder):
-            name = Path(
-                str(entry["name"]).replace("\\", "/")
-            ).name  # a name, never a path that leads elsewhere
+    for part in of_whole:
+        for entry in _ask(f"articles/{part['id']}/files", source, folder):
+            # a name, never a path that leads elsewhere
+            name = Path(str(entry["name"]).replace("\\", "/")).name
             digest = entry.get("computed_md5") or entry.get("supplied_md5")
             checksum = source.checksums.get(name) or (f"md5:{digest}" if digest else None)
-            items.append(
-                Item(name, int(entry["size"]), str(entry["download_url"]), checksum, title)
-            )
+            title = str(part.get("title", ""))
+            items.append(Item(name, int(entry["size"]), entry["download_url"], checksum, title))
     return items
 
 
 def fetch(item: Item, source: Source, folder: Path) -> Path:
-    """Return the file, fetched unless it is there already; an interrupted one goes on where it stopped.
+    """Return the file, fetched unless it is there; an interrupted one goes on where it stopped.
 
     Raises
     ------
     DataError
-        A file of that name is another one (it is left as it is), the checksum is wrong, or the line is cut.
+        A file of that name is another one (it is left as it is), the checksum is wrong, or the line
+        is cut.
     """
-    import pooch
-    import requests
-
     path = folder / item.name
     pooch.get_logger().setLevel("ERROR")  # what it says is said here in sentences
-    if path.exists():
-        return _already(path, item)
+    algorithm, _, digest = (item.checksum or "sha256:").partition(":")
+    before = path.exists()
+    if not before:
+        _retrieve(item, source, folder)
+    found = pooch.file_hash(str(path), alg=algorithm)
+    if item.checksum and found != digest:
+        raise DataError(
+            f"{path} exists and is another file ({algorithm}:{found}, the archive's is "
+            f"{item.checksum}); it is left as it is: move it away, or give another --folder."
+        )
+    own = "" if item.checksum else f", nobody gave a checksum to compare; its own is sha256:{found}"
+    print(f"  {path.name}: {'is there' if before else 'fetched'}{own}")
+    return path
+
+
+def _retrieve(item: Item, source: Source, folder: Path) -> None:
     part = Resuming(folder / f"{item.name}.part", item)
     try:
         pooch.retrieve(item.url, item.checksum, item.name, folder, downloader=part)
@@ -189,13 +188,8 @@ def fetch(item: Item, source: Source, folder: Path) -> Path:
         what = f"{item.name} stopped, the same command goes on from there"
         raise DataError(_offline(source, folder, error, what)) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}.") from None
-    if item.checksum is None:
-        own = pooch.file_hash(str(path))
-        print(
-            f"  {item.name}: nobody gave a checksum to compare; that of this file is sha256:{own}"
-        )
-    return path
+        said = error.strerror or error
+        raise DataError(f"{folder / item.name} cannot be written: {said}.") from None
 
 
 class Resuming:
@@ -206,8 +200,6 @@ class Resuming:
 
     def __call__(self, url: str, output_file: Any, pooch: Any) -> None:
         """Write the file at ``url`` to ``output_file``."""
-        import requests
-
         self.part.parent.mkdir(parents=True, exist_ok=True)
         have = self.part.stat().st_size if self.part.exists() else 0
         if have < self.item.size or not have:
@@ -224,7 +216,8 @@ class Resuming:
 
 
 def unpack(path: Path, folder: Path) -> int:
-    """Unpack a zip file beside what is there, which is never replaced; return how many files were new.
+    """Unpack a zip file beside what is there, which is never replaced; return how many files were
+    new.
 
     Raises
     ------
@@ -237,9 +230,8 @@ def unpack(path: Path, folder: Path) -> int:
             home = folder.resolve()
             astray = [name for name in names if not (home / name).resolve().is_relative_to(home)]
             if astray:
-                raise DataError(
-                    f"{path} holds {astray[0]!r}, which leads out of {folder}; it was not unpacked."
-                )
+                said = f"{astray[0]!r}, which leads out of {folder}"
+                raise DataError(f"{path} holds {said}; it was not unpacked.")
             new = [name for name in names if not (folder / name).exists()]
             archive.extractall(folder, new)
     except zipfile.BadZipFile as error:
@@ -247,31 +239,10 @@ def unpack(path: Path, folder: Path) -> int:
     return len(new)
 
 
-def _already(path: Path, item: Item) -> Path:
-    import pooch
-
-    algorithm, _, digest = (item.checksum or "sha256:").partition(":")
-    found = pooch.file_hash(str(path), alg=algorithm)
-    if item.checksum and found != digest:
-        raise DataError(
-            f"{path} exists and is another file ({algorithm}:{found}, the archive's is {item.checksum}); it is left as "
-            "it is: move it away, or give another --folder."
-        )
-    own = "" if item.checksum else f", nobody gave a checksum to compare; its own is sha256:{found}"
-    print(f"  {path.name}: is there{own}")
-    return path
-
-
-def _chosen(item: Item, patterns: list[str] | None) -> bool:
-    return not patterns or any(fnmatch(item.name, pattern) for pattern in patterns)
-
-
-def _ask(url: str, source: Source, folder: Path) -> Any:
+def _ask(what: str, source: Source, folder: Path) -> list[dict[str, Any]]:
     """Return an answer of the archive, decoded."""
-    import requests
-
     try:
-        answer = requests.get(url, timeout=WAIT)
+        answer = requests.get(f"{API}/{what}?page_size=1000", timeout=WAIT)
         answer.raise_for_status()
         found = answer.json()
     except (requests.RequestException, ValueError) as error:
@@ -284,12 +255,10 @@ def _ask(url: str, source: Source, folder: Path) -> Any:
 def _offline(source: Source, folder: Path, error: object, what: str) -> str:
     """Say what to fetch by hand and where to put it."""
     reason = " ".join(str(error).split())
-    known = (
-        "; ".join(f"{name} has {digest}" for name, digest in source.checksums.items())
-        or "none is known here"
-    )
+    known = "; ".join(f"{name} has {digest}" for name, digest in source.checksums.items())
     return (
-        f"{what} ({reason[:160]}). By hand, from any machine with internet: open https://doi.org/{source.doi}, fetch "
-        f"all files, and put them into {folder}, so that there are {source.wanted}. Compare checksums: {known}; those "
-        "of the other files stand on their pages."
+        f"{what} ({reason[:160]}). By hand, from any machine with internet: open "
+        f"https://doi.org/{source.doi}, fetch all files, and put them into {folder}, so that there "
+        f"are {source.wanted}. Compare checksums: {known or 'none is known here'}; those of the "
+        "other files stand on their pages."
     )

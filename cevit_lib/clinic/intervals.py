@@ -1,4 +1,6 @@
-"""Prediction intervals of a continuous response: normal before anything is measured, by its exact density after."""
+"""Prediction intervals of a continuous response: normal before anything is measured, by its exact
+density after.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,8 @@ from torch import Tensor
 from cevit_lib.copula import CopulaParameters, condition_on, log_density
 from cevit_lib.errors import ParameterError
 
-POINTS, REACH = (
-    401,
-    9.0,
-)  # of the grid on which a conditional density is integrated, and its half width in SDs
+POINTS = 401  # of the grid on which a conditional density is integrated
+REACH = 9.0  # its half width in SDs
 
 
 def tail(level: float) -> float:
@@ -30,10 +30,11 @@ def tail(level: float) -> float:
 def marginal_interval(
     outputs: Tensor, parameters: CopulaParameters, level: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the ends of each continuous response's interval, both ``(n, p0)``: mean and quantile times scale.
+    """Return the ends of each continuous response's interval, both ``(n, p0)``: mean and quantile
+    times scale.
 
-    The scale is that of the residuals on which the copula parameters were estimated; how uncertain it and the network
-    are is not in it.
+    The scale is that of the residuals on which the copula parameters were estimated; how uncertain
+    it and the network are is not in it.
     """
     half = (
         -torch.special.ndtri(torch.tensor(tail(level), dtype=torch.float64))
@@ -48,13 +49,14 @@ def conditional_interval(
 ) -> tuple[Tensor, Tensor]:
     """Return the ends of one continuous response's interval given what was measured, both ``(n,)``.
 
-    Given labels the distribution is no normal one any more, so its density, the joint one as a function of the missing
-    response, is summed on a grid and the quantiles are read off.
+    Given labels the distribution is no normal one any more, so its density, the joint one as a
+    function of the missing response, is summed on a grid and the quantiles are read off.
 
     Parameters
     ----------
     outputs, y : tensor, shape (n, p)
-        As of ``condition_on``; where column ``column`` of ``y`` is measured the interval is that value.
+        As of ``condition_on``; where column ``column`` of ``y`` is measured the interval is that
+        value.
     parameters : CopulaParameters
     column : int
         Which continuous response.
@@ -79,7 +81,9 @@ def conditional_interval(
 
 
 def _read_off(below: Tensor, grid: Tensor, at: float) -> Tensor:
-    """Return where a distribution function given on a grid reaches ``at``, linear between the points."""
+    """Return where a distribution function given on a grid reaches ``at``, linear between the
+    points.
+    """
     right = (below < at).sum(1, keepdim=True).clamp(1, POINTS - 1)
     low, high = below.gather(1, right - 1), below.gather(1, right)
     left, far = grid.gather(1, right - 1), grid.gather(1, right)

@@ -1,8 +1,12 @@
-"""What ``cevit fit``, ``cevit predict`` and ``cevit report`` can be told, and what they take otherwise."""
+"""What the commands on one's own data can be told, and what they take otherwise.
+
+Imported before any command runs, so nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +52,6 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cevit fit``."""
     _add_data_arguments(parser)
     add = parser.add_argument
-    add("--study", help="instead of --data: make one fit of a study's grid, such as simulation")
-    add("--number", type=int, help="which fit of --study, counted from 0")
-    add("--list", action="store_true", help="print the fits of --study as JSON and make none")
     add(
         "--backbone",
         default="tiny",
@@ -171,8 +172,8 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="all",
         choices=("all", "OS", "OD"),
-        help="also update by the responses that the table holds: of both eyes, or of one (the other's are not looked "
-        "at)",
+        help="also update by the responses that the table holds: of both eyes, or of one (the "
+        "other's are not looked at)",
     )
     add("--level", type=float, default=0.9, help="of the prediction intervals")
     add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
@@ -187,7 +188,8 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--study", default="fit-table", help="whose records (default: those of one's own table)")
     add(
         "--id",
-        help="identity of one of the fit's records, where the folder holds several fits (default: the newest)",
+        help="identity of one of the fit's records, where the folder holds several fits (default: "
+        "the newest)",
     )
     add(
         "--level",
@@ -208,7 +210,8 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--images",
-        help="with --csv: folder of the photographs; GRAPE: roi (optic-nerve-head crops, default) or cfp",
+        help="with --csv: folder of the photographs; GRAPE: roi (optic-nerve-head crops, default) "
+        "or cfp",
     )
     add("--layout", type=Path, help="with --csv: YAML file that names columns, rules and codes")
     add(
@@ -233,3 +236,38 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         help="synthetic: the paper's text or its earlier code",
     )
     add("--data-seed", type=int, default=0, help="synthetic: seed of the data")
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit check-data``."""
+    add = parser.add_argument
+    add("--csv", type=Path, required=True, help="the table: CSV or .xlsx, one row a patient or eye")
+    add("--images", type=Path, help="folder of the photographs (without it only the table is read)")
+    add("--layout", type=Path, help="YAML file that names columns, rules and codes")
+    add("--folds", type=int, help="also print the characteristics of so many folds by patient")
+    add("--seed", type=int, default=0, help="of the division into folds")
+    add("--strict", action="store_true", help="warnings count as errors")
+    cores = min(8, os.cpu_count() or 1)
+    add("--workers", type=int, default=cores, help="files read at the same time")
+
+
+def add_download_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit download``."""
+    add = parser.add_argument
+    add("name", choices=("grape", "papila"), help="data set")
+    add("--folder", type=Path, help="where to put it (default: CEVIT_DATA/NAME)")
+    add("--list", action="store_true", help="print files, sizes and checksums, and fetch none")
+    add(
+        "--only",
+        action="append",
+        metavar="PATTERN",
+        help="only files of such names, as '*.xlsx'; may be repeated",
+    )
+    add("--no-unpack", action="store_true", help="leave zip files packed")
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit doctor``."""
+    parser.add_argument(
+        "--no-devices", action="store_true", help="do not ask torch which devices it sees (faster)"
+    )

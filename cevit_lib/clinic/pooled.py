@@ -1,17 +1,22 @@
-"""The folds of one fit laid together: every patient with the prediction of the fit that had not seen him."""
+"""The folds of one fit laid together: every patient with the prediction of the fit that had not
+seen him.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
 
+from cevit_lib.clinic.tables import stored_predictions
 from cevit_lib.errors import ProvenanceError
-
-if TYPE_CHECKING:
-    from cevit_lib.metrics import Interval
+from cevit_lib.metrics import Interval, evaluate, patient_bootstrap
+from cevit_lib.records import load_records
+from cevit_lib.records.store import record_path
 
 
 @dataclass(frozen=True)
@@ -45,39 +50,32 @@ class Pooled:
     @property
     def probabilities(self) -> np.ndarray:
         """``(n, p1)`` of the binary responses."""
-        return 1 / (1 + np.exp(-self.outputs[:, self.continuous :]))
+        return expit(self.outputs[:, self.continuous :])
 
     def coverage(self, level: float) -> dict[str, tuple[int, int]]:
-        """Return, for each continuous response, how many observed values lie in their interval, and of how many."""
-        from scipy.stats import norm
-
-        inside = np.abs(self.y[:, : self.continuous] - self.outputs[:, : self.continuous])
-        inside = inside <= norm.ppf((1 + level) / 2) * self.scale
-        seen = np.isfinite(self.y[:, : self.continuous])
+        """Return how many observed values of a response lie in their interval, and of how many."""
+        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
+        inside, seen = off <= norm.ppf((1 + level) / 2), np.isfinite(off)
         return {
-            name: (int((inside & seen)[:, k].sum()), int(seen[:, k].sum()))
+            name: (int(inside[:, k].sum()), int(seen[:, k].sum()))
             for k, name in enumerate(self.responses[: self.continuous])
         }
 
     def metrics(self, rng: np.random.Generator, replications: int = 500) -> dict[str, Interval]:
         """Return each metric with its 95 % interval from resampled patients."""
-        from cevit_lib.metrics import evaluate, patient_bootstrap
 
         def of(rows: np.ndarray) -> dict[str, float]:
-            some = (
-                self.outputs[rows],
-                self.y[rows],
-                self.responses,
-                self.continuous,
-                self.classes[rows],
-            )
-            return evaluate(*some).values
+            outputs, y, classes = self.outputs[rows], self.y[rows], self.classes[rows]
+            return evaluate(outputs, y, self.responses, self.continuous, classes).values
 
         return patient_bootstrap(of, len(self.ids), rng, replications=replications)
 
     def worst(self, count: int = 5) -> list[tuple[str, str, float, float]]:
-        """Return the predictions that are furthest off in units of their scale: patient, response, said, observed."""
-        off = np.abs(self.y[:, : self.continuous] - self.outputs[:, : self.continuous]) / self.scale
+        """Return the predictions furthest off in units of their scale.
+
+        Each as patient, response, predicted, observed.
+        """
+        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
         order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None)[:count]
         rows, columns = np.unravel_index(order, off.shape)
         return [
@@ -89,53 +87,33 @@ class Pooled:
 
 def responses_of(record: dict[str, Any]) -> tuple[tuple[str, ...], int]:
     """Return the names of the responses of a record, and how many are continuous."""
-    names = [
-        key.partition(" ")[2]
-        for key in record["metrics"]["copula"]["values"]
-        if key.startswith("MAE ")
-    ]
-    labels = [
-        key.partition(" ")[2]
-        for key in record["metrics"]["copula"]["values"]
-        if key.startswith("AUC ")
-    ]
-    return tuple(names + labels), len(names)
+    keys = [key.partition(" ") for key in record["metrics"]["copula"]["values"]]
+    continuous = [name for kind, _, name in keys if kind == "MAE"]
+    return (*continuous, *(name for kind, _, name in keys if kind == "AUC")), len(continuous)
 
 
 def fit_records(folder: Path, study: str, identity: str | None = None) -> list[dict[str, Any]]:
-    """Return the folds of one fit from a folder of records: of the newest fit, or of the one that ``identity`` is of.
+    """Return the folds of one fit from a folder of records: of the newest fit, or of the one that
+    ``identity`` is of.
 
     Raises
     ------
     ProvenanceError
         There is no such record.
     """
-    from cevit_lib.records import load_records
-    from cevit_lib.records.store import record_path
-
     if not any(record_path(study, "any", folder=folder).parent.glob("*.json")):
         raise ProvenanceError(
-            f"{folder} has no record of {study}; name the folder that 'cevit fit' wrote (--results)."
+            f"{folder} has no record of {study}; name the folder that 'cevit fit' wrote "
+            "(--results)."
         )
     found = load_records(study, publication=False, folder=folder)
-    chosen = [record for record in found if identity is None or record["id"].startswith(identity)]
+    chosen = [record for record in found if record["id"].startswith(identity or "")]
     if not chosen:
         raise ProvenanceError(
             f"{folder} has no record {identity!r} of {study}; it has {len(found)} others."
         )
-
-    def kind(record: dict[str, Any]) -> tuple:
-        configuration = {
-            key: value for key, value in record["configuration"].items() if key != "fold"
-        }
-        return (configuration, record["seeds"], record["data"]["hash"], record["scale"])
-
-    newest = max(chosen, key=lambda record: record["created"])
-    same = [
-        record
-        for record in found
-        if kind(record) == kind(newest) and record["configuration"]["fold"]
-    ]
+    newest = _kind(max(chosen, key=lambda record: record["created"]))
+    same = [r for r in found if _kind(r) == newest and r["configuration"]["fold"]]
     if not same:
         raise ProvenanceError(
             f"{folder} holds no fold of that fit, only the one on all patients; fit the folds too."
@@ -143,10 +121,14 @@ def fit_records(folder: Path, study: str, identity: str | None = None) -> list[d
     return sorted(same, key=lambda record: record["configuration"]["fold"])
 
 
+def _kind(record: dict[str, Any]) -> tuple:
+    """Return what the folds of one fit have in common."""
+    configuration = {**record["configuration"], "fold": None}
+    return (configuration, record["seeds"], record["data"]["hash"], record["scale"])
+
+
 def pool(records: list[dict[str, Any]]) -> Pooled:
     """Lay the folds of a fit together."""
-    from cevit_lib.clinic.tables import stored_predictions
-
     responses, continuous = responses_of(records[0])
     parts = [stored_predictions(record, responses, "copula") for record in records]
     observed = [value for record in records for value in record["predictions"]["y"]]

@@ -7,25 +7,36 @@ import base64
 import io
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from scipy.stats import norm
+
+from cevit_lib.clinic.check_data import characteristic
+from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.options import ARMS
-
-if TYPE_CHECKING:
-    from cevit_lib.clinic.pooled import Pooled
+from cevit_lib.clinic.pooled import Pooled, fit_records, pool
+from cevit_lib.clinic.report_figures import plot_calibrated, plot_correlation, plot_predicted
+from cevit_lib.clinic.tables import own_or_new
+from cevit_lib.metrics import calibration_curve
+from cevit_lib.records import badge
+from cevit_lib.records.store import write_whole
 
 BEGINNING = "<!doctype html>\n<!-- cevit report; not for clinical use -->"
-LOOK = """body{font:16px/1.55 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}
+LOOK = """body{font:16px/1.55 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}
+body{color:#1a1a1a}
 h1,h2{line-height:1.2}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 th,td{border-bottom:1px solid #ccc;padding:.3rem .7rem;text-align:left;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}caption{text-align:left;color:#444;padding:.3rem 0}
+td.n{text-align:right;font-variant-numeric:tabular-nums}
+caption{text-align:left;color:#444;padding:.3rem 0}
 .warn{background:#fff3d6;border-left:5px solid #8a5a00;padding:.7rem 1rem;font-weight:600}
-figure{margin:1.2rem 0}img{max-width:100%;height:auto}figcaption{color:#444}code{overflow-wrap:anywhere}"""
+figure{margin:1.2rem 0}img{max-width:100%;height:auto}figcaption{color:#444}
+code{overflow-wrap:anywhere}"""
 LIMITS = (
-    "Cross-validated on the patients of one table: how the model does in another clinic, with another camera or "
-    "another share of cases, is not known from this page.",
-    "Probabilities and intervals hold for patients like those of the table. The interval's width is the spread of the "
-    "residuals; that the network itself is uncertain is not in it.",
+    "Cross-validated on the patients of one table: how the model does in another clinic, with "
+    "another camera or another share of cases, is not known from this page.",
+    "Probabilities and intervals hold for patients like those of the table. The interval's width is "
+    "the spread of the residuals; that the network itself is uncertain is not in it.",
     "Folds share training patients, so the spread between folds is no standard error.",
     "A pooled area under the curve compares patients who were scored by different folds' models.",
 )
@@ -33,11 +44,6 @@ LIMITS = (
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page; return 0."""
-    from cevit_lib.clinic.intervals import tail
-    from cevit_lib.clinic.pooled import fit_records, pool
-    from cevit_lib.clinic.tables import own_or_new
-    from cevit_lib.records.store import write_whole
-
     tail(options.level)
     own_or_new(options.output, BEGINNING)
     records = fit_records(options.results, options.study, options.id)
@@ -51,7 +57,8 @@ def page(pooled: Pooled, level: float = 0.9) -> str:
     name = escape(str(pooled.records[0]["data"]["name"]))
     parts = [
         f"<h1>Report on {name}</h1>",
-        '<p class="warn">Not for clinical use. The numbers describe a model, they do not advise a patient.</p>',
+        '<p class="warn">Not for clinical use. The numbers describe a model, they do not advise a '
+        "patient.</p>",
         _summary(pooled),
         "<h2>Model card</h2>",
         _card(pooled),
@@ -73,7 +80,8 @@ def page(pooled: Pooled, level: float = 0.9) -> str:
         _provenance(pooled),
     ]
     head = (
-        f'<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        '<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
         f"<title>Report on {name}, not for clinical use</title><style>{LOOK}</style></head>"
     )
     return (
@@ -106,7 +114,8 @@ def table(head: list[str], rows: list[list[Any]], caption: str = "") -> str:
 def _summary(pooled: Pooled) -> str:
     first, done = pooled.records[0], len(pooled.records)
     whole = first["configuration"]["folds"]
-    text = f"{len(pooled.ids)} patients, each predicted by a model that had not seen any photograph of him or her"
+    text = f"{len(pooled.ids)} patients, each predicted by a model that had not seen any photograph"
+    text += " of him or her"
     return f"<p>{text}: {done} of {whole} folds, divided by patient, seed {first['seeds'][0]}.</p>"
 
 
@@ -143,8 +152,6 @@ def _card(pooled: Pooled) -> str:
 
 
 def _patients(pooled: Pooled) -> str:
-    import numpy as np
-
     flow = pooled.records[0]["data"].get("flow") or {}
     text = table(
         ["count", ""],
@@ -155,14 +162,10 @@ def _patients(pooled: Pooled) -> str:
     for record in pooled.records:
         stop = start + len(record["predictions"]["id"])
         cells = [record["configuration"]["fold"], stop - start]
-        for k in range(len(pooled.responses)):
-            seen = pooled.y[start:stop, k][np.isfinite(pooled.y[start:stop, k])]
-            if k >= pooled.continuous:
-                cells.append(f"{int(seen.sum())} of {len(seen)}")
-            else:
-                cells.append(
-                    f"{seen.mean():.2f} ({seen.std(ddof=1):.2f})" if len(seen) > 1 else "–"
-                )
+        cells += [
+            characteristic(pooled.y[start:stop, k], k < pooled.continuous)
+            for k in range(len(pooled.responses))
+        ]
         rows.append(cells)
         start = stop
     return text + table(
@@ -173,8 +176,6 @@ def _patients(pooled: Pooled) -> str:
 
 
 def _metrics(pooled: Pooled) -> str:
-    import numpy as np
-
     found = pooled.metrics(np.random.default_rng(0))
     rows = [
         [name, i.value, f"{i.low:.3g} to {i.high:.3g}" if np.isfinite(i.low) else None]
@@ -197,12 +198,6 @@ def _coverage(pooled: Pooled, level: float) -> str:
 
 
 def _figures(pooled: Pooled, level: float) -> str:
-    import numpy as np
-    from scipy.stats import norm
-
-    from cevit_lib.clinic.report_figures import plot_calibrated, plot_predicted
-    from cevit_lib.metrics import calibration_curve
-
     p0, names, text = pooled.continuous, pooled.responses, ""
     if p0:
         panels = [(names[k], pooled.outputs[:, k], pooled.y[:, k]) for k in range(p0)]
@@ -225,8 +220,6 @@ def _figures(pooled: Pooled, level: float) -> str:
 
 
 def _arms(pooled: Pooled) -> str:
-    import numpy as np
-
     def mean(arm: str, key: str) -> float | None:
         values = [record["metrics"][arm]["values"][key] for record in pooled.records]
         seen = [value for value in values if value is not None]
@@ -234,15 +227,15 @@ def _arms(pooled: Pooled) -> str:
 
     keys = list(pooled.records[0]["metrics"]["copula"]["values"])
     rows = [[key, *(mean(arm, key) for arm in ARMS)] for key in keys]
-    note = "Means over the folds. Compare the last column with the one before it: same start, same epochs."
-    return table(["metric", *ARMS], rows, note)
+    return table(
+        ["metric", *ARMS],
+        rows,
+        "Means over the folds. Compare the last column with the one before it: same start, same "
+        "epochs.",
+    )
 
 
 def _correlation(pooled: Pooled) -> str:
-    import numpy as np
-
-    from cevit_lib.clinic.report_figures import plot_correlation
-
     found = np.array([record["parameters"]["correlation"] for record in pooled.records])
     panels = {"mean of the folds": found.mean(0)}
     if len(found) > 1:
@@ -266,8 +259,6 @@ def _worst(pooled: Pooled) -> str:
 
 
 def _provenance(pooled: Pooled) -> str:
-    from cevit_lib.records import badge
-
     ids = ", ".join(record["id"] for record in pooled.records)
     data = pooled.records[0]["data"]
     line = escape(str(badge(pooled.records)))
@@ -280,4 +271,5 @@ def figure(picture: Any, caption: str) -> str:
     picture.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
     code = base64.b64encode(buffer.getvalue()).decode()
     text = escape(caption)
-    return f'<figure><img alt="{text}" src="data:image/png;base64,{code}"><figcaption>{text}</figcaption></figure>'
+    image = f'<img alt="{text}" src="data:image/png;base64,{code}">'
+    return f"<figure>{image}<figcaption>{text}</figcaption></figure>"

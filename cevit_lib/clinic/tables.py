@@ -1,19 +1,21 @@
-"""Predictions as a table, one row a patient: what the photographs say, and what a measured fellow eye adds to it."""
+"""Predictions as a table, one row a patient: what the photographs say, and what an eye adds."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import torch
+
+from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
+from cevit_lib.copula import CopulaParameters, condition_on
+from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from cevit_lib.datasets import PairedEyes
-    from cevit_lib.training import Predictions
+from cevit_lib.records.store import write_whole
+from cevit_lib.training import NOT_CLINICAL, Predictions
 
 EYE = re.compile(r"_(OS|OD)(?![A-Za-z0-9])")
 
@@ -25,9 +27,11 @@ def eye_of(response: str) -> str | None:
 
 
 def pairs_of(responses: tuple[str, ...], continuous: int) -> dict[str, tuple[int, int]]:
-    """Return the binary responses that exist for both eyes: name without the eye to the columns of both.
+    """Return the binary responses that exist for both eyes: name without the eye to the columns of
+    both.
 
-    Two binary responses of the two eyes are one pair even where their names differ by more than the eye.
+    Two binary responses of the two eyes are one pair even where their names differ by more than the
+    eye.
     """
     stems: dict[str, list[int]] = {}
     for k in range(continuous, len(responses)):
@@ -50,7 +54,8 @@ def patient_table(
     seen: np.ndarray | None = None,
     measured: Any = None,
 ) -> pd.DataFrame:
-    """Return one row a patient: means with intervals, marginal and joint probabilities, updates by what was measured.
+    """Return one row a patient: means with intervals, marginal and joint probabilities, updates by
+    what was measured.
 
     Parameters
     ----------
@@ -59,22 +64,20 @@ def patient_table(
     level : float
         Of the prediction intervals.
     seen : (n, 2) booleans, optional
-        Which eyes (OS, OD) have a photograph; what would be said of an eye without one is left empty.
+        Which eyes (OS, OD) have a photograph; what would be said of an eye without one is left
+        empty.
     measured : tensor, shape (n, p), optional
-        Responses, ``NaN`` where not measured. Adds, by ``condition_on``, what is then known of the others; empty where
-        the response itself is measured, or nothing is.
+        Responses, ``NaN`` where not measured. Adds, by ``condition_on``, what is then known of the
+        others; empty where the response itself is measured, or nothing is.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``id``; per continuous response ``mean``, ``lower`` and ``upper``; per binary one ``probability``; the
-        cells ``joint 00`` ... in the order of the binary responses; ``any`` and ``both`` for a label of both eyes;
-        ``class`` by the joint rule; and the same with ``updated`` before.
+        Columns ``id``; per continuous response ``mean``, ``lower`` and ``upper``; per binary one
+        ``probability``; the cells ``joint 00`` ... in the order of the binary responses; ``any``
+        and ``both`` for a label of both eyes; ``class`` by the joint rule; and the same with
+        ``updated`` before.
     """
-    import pandas as pd
-
-    from cevit_lib.clinic.intervals import marginal_interval
-
     table, responses, p0 = predictions.table(), predictions.responses, predictions.parameters.p0
     low, high = marginal_interval(predictions.outputs, predictions.parameters, level)
     for k in range(p0):
@@ -97,9 +100,9 @@ def patient_table(
 def prediction_table(
     records: list[dict[str, Any]], data: PairedEyes, arm: str = "copula", level: float = 0.9
 ) -> pd.DataFrame:
-    """Return one row a patient from the records of several folds; every patient was predicted by a fit without him."""
-    import pandas as pd
-
+    """Return one row a patient from the records of several folds; every patient was predicted by a
+    fit without him.
+    """
     place = {name: number for number, name in enumerate(data.ids)}
     eyes, tables = photographs_of(data), []
     for record in records:
@@ -114,37 +117,28 @@ def prediction_table(
 
 def stored_predictions(record: dict[str, Any], responses: tuple[str, ...], arm: str) -> Predictions:
     """Return the test patients' predictions that a record holds."""
-    import torch
-
-    from cevit_lib.copula import CopulaParameters
-    from cevit_lib.training import Predictions
-
-    stored, outputs = (
-        record["predictions"],
-        torch.tensor(record["predictions"][arm], dtype=torch.float64),
-    )
-    parameters = CopulaParameters(
-        record["parameters"]["correlation"], record["parameters"]["scale"]
-    )
+    stored, estimated = record["predictions"], record["parameters"]
+    outputs = torch.tensor(stored[arm], dtype=torch.float64)
+    parameters = CopulaParameters(estimated["correlation"], estimated["scale"])
     return Predictions(tuple(stored["id"]), tuple(responses), outputs, parameters)
 
 
 def photographs_of(data: PairedEyes) -> np.ndarray | None:
-    """Return which eyes have a photograph, ``(n, 2)``; ``None`` where all have one because images lie in memory."""
+    """Return which eyes have a photograph, ``(n, 2)``; ``None`` where all have one because images
+    lie in memory.
+    """
     return getattr(data.images, "seen", None)
 
 
 def write_table(table: pd.DataFrame, path: Path, source: str) -> None:
-    """Write a table of predictions as CSV, whole or not at all; its first line says that it is not for clinical use.
+    """Write a table of predictions as CSV, whole or not at all; its first line says that it is not
+    for clinical use.
 
     Raises
     ------
     DataError
         There is a file of that name which is no table of predictions; it is left as it is.
     """
-    from cevit_lib.records.store import write_whole
-    from cevit_lib.training import NOT_CLINICAL
-
     own_or_new(path, f"# {NOT_CLINICAL}")
     text = f"# {NOT_CLINICAL}; {source}\n" + table.to_csv(
         index=False, float_format="%.5g", lineterminator="\n"
@@ -167,18 +161,13 @@ def own_or_new(path: Path, beginning: str) -> None:
         with path.open("rb") as file:
             if not file.read(len(beginning.encode())) == beginning.encode():
                 raise DataError(
-                    f"{path} exists and was not written by cevit; it is left as it is: name another file."
+                    f"{path} exists and was not written by cevit; it is left as it is: name "
+                    "another file."
                 )
 
 
 def _updates(predictions: Predictions, measured: Any, level: float) -> pd.DataFrame:
     """Return the columns ``updated ...`` given what was measured."""
-    import pandas as pd
-    import torch
-
-    from cevit_lib.clinic.intervals import conditional_interval
-    from cevit_lib.copula import condition_on
-
     outputs, y, parameters = predictions.outputs.double(), measured.double(), predictions.parameters
     responses, p0, columns = predictions.responses, predictions.parameters.p0, {}
     told = torch.isfinite(y).any(1)
@@ -211,8 +200,6 @@ def _without_unseen(
     table: pd.DataFrame, responses: tuple[str, ...], p0: int, seen: np.ndarray
 ) -> pd.DataFrame:
     """Empty what the network said of an eye that it did not see, and say which eyes it saw."""
-    import numpy as np
-
     eyes = {"OS": seen[:, 0], "OD": seen[:, 1]}
     of_labels = [eye_of(name) for name in responses[p0:]]
     all_labels = np.logical_and.reduce(

@@ -1,4 +1,6 @@
-"""Paired eyes as data: structure, splits by patient, synthetic pairs, GRAPE, PAPILA, and any table of one's own."""
+"""Paired eyes as data: structure, splits by patient, synthetic pairs, GRAPE, PAPILA, and any table
+of one's own.
+"""
 
 from cevit_lib.datasets.grape import load_grape
 from cevit_lib.datasets.images import ImageFiles, read_image

@@ -1,4 +1,4 @@
-"""The cells of a table file as text, each with its line: CSV in any sane encoding and separator, or Excel."""
+"""The cells of a table file as text, each with its line: CSV in any sane encoding, or Excel."""
 
 import csv
 import hashlib
@@ -7,10 +7,14 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
+
 from cevit_lib.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
 EXCEL = (".xlsx", ".xlsm")
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+Line = tuple[int, list[str]]
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,14 @@ class Cells:
 
     Attributes
     ----------
-    header : list of str
-    rows : list of (int, dict)
-        Line and cells of each row, as text without spaces around.
+    frame : pandas.DataFrame
+        Cells as text without spaces around; the index is the line of the file.
     facts : dict
         File name, SHA-256, encoding and separator, or the sheet.
     problems : list of Problem
     """
 
-    header: list[str]
-    rows: list[tuple[int, dict[str, str]]]
+    frame: pd.DataFrame
     facts: dict[str, str]
     problems: list[Problem] = field(default_factory=list)
 
@@ -64,9 +66,9 @@ def read_cells(
 ) -> Cells:
     """Read a table; encoding and separator are recognised unless given.
 
-    A byte-order mark is honoured; then UTF-8 is tried, then Windows-1252 (with a warning). The separator is the one of
-    comma, semicolon, tabulator and bar that the header holds most often. In Excel a number whose format has leading
-    zeros (``000``) keeps them.
+    A byte-order mark is honoured; then UTF-8 is tried, then Windows-1252 (with a warning). The
+    separator is the one of comma, semicolon, tabulator and bar that the header holds most often.
+    In Excel a number whose format has leading zeros (``000``) keeps them.
 
     Raises
     ------
@@ -80,117 +82,111 @@ def read_cells(
     facts = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()[:16]}
     problems: list[Problem] = []
     if path.suffix.lower() in EXCEL:
-        lines = _excel_lines(content, path, sheet, facts)
-    elif content.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        raise DataError(f"table {path} is no text file; save it as CSV or as .xlsx.")
+        lines, facts["sheet"] = _excel_lines(content, path, sheet)
     else:
-        lines = _text_lines(
-            _decoded(content, path, encoding, facts, problems), path, separator, facts
-        )
+        text, facts["encoding"] = _decoded(content, path, encoding, problems)
+        lines, facts["separator"] = _text_lines(text, path, separator)
     lines = [(number, cells) for number, cells in lines if any(cells)]
     if len(lines) < 2:
         raise DataError(
-            f"table {path} has {len(lines)} lines with text; expected a header and at least one row."
+            f"table {path} has {len(lines)} lines with text; expected a header and at least one "
+            "row."
         )
-    header = lines[0][1]
-    while header and not header[-1]:
-        header.pop()
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    if twice:
-        raise DataError(
-            f"table {path}, line {lines[0][0]}: column {twice[0]!r} stands twice; give each its own name."
-        )
-    rows = []
-    for number, cells in lines[1:]:
-        if any(cells[len(header) :]):
-            problems.append(
-                Problem(
-                    f"{len(cells)} cells for {len(header)} columns: an unquoted separator?", number
-                )
-            )
-            continue
-        cells = cells + [""] * (len(header) - len(cells))
-        rows.append(
-            (number, {name: cell for name, cell in zip(header, cells, strict=False) if name})
-        )
-    return Cells([name for name in header if name], rows, facts, problems)
+    return Cells(_framed(lines, path, problems), facts, problems)
 
 
-def decimal_mark(texts: list[tuple[int, str, str]], declared: str | None) -> str:
-    """Return the decimal mark of the cells ``(line, column, text)``.
+def decimal_mark(cells: list[tuple[int, str, str]], declared: str | None) -> str:
+    """Return the decimal mark of cells ``(line, column, text)``.
 
     Raises
     ------
     DataError
         Both marks occur, or a comma could as well part thousands.
     """
-    if declared is not None:
-        if declared not in (".", ","):
-            raise DataError(f"layout, 'decimal': {declared!r}; give '.' or ','.")
-        return declared
-    commas = [cell for cell in texts if re.fullmatch(r"[+−-]?\d+,\d+", cell[2])]
-    points = [cell for cell in texts if re.fullmatch(r"[+−-]?\d*\.\d+", cell[2])]
-    if commas and points:
-        (line, column, text), (other, _, point) = commas[0], points[0]
+    if declared not in (None, ".", ","):
+        raise DataError(f"layout, 'decimal': {declared!r}; give '.' or ','.")
+    commas = [cell for cell in cells if re.fullmatch(r"[+−-]?\d+,\d+", cell[2])]
+    points = [cell for cell in cells if re.fullmatch(r"[+−-]?\d*\.\d+", cell[2])]
+    if declared or not commas:
+        return declared or "."
+    line, column, text = commas[0]
+    if points:
         raise DataError(
-            f"line {line}, column {column!r}: {text!r} has a comma, line {other} has {point!r}: use one decimal mark."
+            f"line {line}, column {column!r}: {text!r} has a comma, line {points[0][0]} has "
+            f"{points[0][2]!r}: use one decimal mark."
         )
-    if commas and all(re.fullmatch(r"[+−-]?[1-9]\d{0,2},\d{3}", text) for *_, text in commas):
-        line, column, text = commas[0]
+    if all(re.fullmatch(r"[+−-]?[1-9]\d{0,2},\d{3}", text) for *_, text in commas):
         raise DataError(
-            f"line {line}, column {column!r}: the comma of {text!r} may be a decimal mark or part thousands; "
-            "say 'decimal: \",\"' or 'decimal: \".\"' in the layout."
+            f"line {line}, column {column!r}: the comma of {text!r} may be a decimal mark or part "
+            "thousands; say 'decimal: \",\"' or 'decimal: \".\"' in the layout."
         )
-    return "," if commas else "."
+    return ","
+
+
+def _framed(lines: list[Line], path: Path, problems: list[Problem]) -> pd.DataFrame:
+    """Lay the rows below their header; what has more cells than the header is a problem."""
+    (first, header), *rows = lines
+    width = max(k for k, name in enumerate(header, 1) if name)
+    header = header[:width]
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"table {path}, line {first}: column {twice[0]!r} stands twice; give each its own name."
+        )
+    good = {}
+    for number, cells in rows:
+        if any(cells[width:]):
+            text = f"{len(cells)} cells for {width} columns: an unquoted separator?"
+            problems.append(Problem(text, number))
+        else:
+            good[number] = cells[:width] + [""] * (width - len(cells))
+    frame = pd.DataFrame.from_dict(good, orient="index", columns=header, dtype=object)
+    return frame.loc[:, [name != "" for name in header]]
 
 
 def _decoded(
-    content: bytes, path: Path, encoding: str | None, facts: dict[str, str], problems: list[Problem]
-) -> str:
-    marks = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-    marked = next((name for mark, name in marks if content.startswith(mark)), None)
-    for name in [encoding or marked] if encoding or marked else ["utf-8", "cp1252"]:
+    content: bytes, path: Path, encoding: str | None, problems: list[Problem]
+) -> tuple[str, str]:
+    """Return the text of a file and its encoding."""
+    if content.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise DataError(f"table {path} is no text file; save it as CSV or as .xlsx.")
+    marked = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
+    known = encoding or marked
+    for name in [known] if known else ["utf-8", "cp1252"]:
         try:
             text = content.decode(name)
+            break
         except LookupError:
             raise DataError(
                 f"layout, 'encoding': {name!r} is unknown; give utf-8, cp1252, gb18030 ..."
             ) from None
         except UnicodeDecodeError as error:
-            wrong = error
-            continue
-        if name == "cp1252":
-            problems.append(
-                Problem(
-                    "the table is no UTF-8 and was read as Windows-1252; name 'encoding' in the layout "
-                    "if letters look wrong",
-                    error=False,
-                )
-            )
-        facts["encoding"] = name
-        if "\0" in text:
-            break
-        return text.removeprefix("\ufeff")
+            line = content[: error.start].count(b"\n") + 1
     else:
-        line = content[: wrong.start].count(b"\n") + 1
         raise DataError(
             f"table {path}, line {line}: not {name} text; name its 'encoding' in the layout."
         )
-    raise DataError(
-        f"table {path} holds zero bytes: it is no text, or UTF-16 without its mark; save it as UTF-8 CSV."
-    )
+    if "\0" in text:
+        raise DataError(
+            f"table {path} holds zero bytes: it is no text, or UTF-16 without its mark; save it as "
+            "UTF-8 CSV."
+        )
+    if name == "cp1252":
+        text_of_doubt = (
+            "the table is no UTF-8 and was read as Windows-1252; name 'encoding' in the layout "
+            "if letters look wrong"
+        )
+        problems.append(Problem(text_of_doubt, error=False))
+    return text.removeprefix("\ufeff"), name
 
 
-def _text_lines(
-    text: str, path: Path, separator: str | None, facts: dict[str, str]
-) -> list[tuple[int, list[str]]]:
+def _text_lines(text: str, path: Path, separator: str | None) -> tuple[list[Line], str]:
+    """Return the cells of each line (where it begins), and the separator."""
     first = re.sub(r'"[^"]*"', "", next((line for line in text.splitlines() if line.strip()), ""))
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator) or max(
-        SEPARATORS, key=first.count
-    )
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    separator = separator or max(SEPARATORS, key=first.count)
     if len(separator) != 1:
         raise DataError(f"layout, 'separator': {separator!r}; give one character, or tab.")
-    facts["separator"] = separator
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     lines, start = [], 1
     try:
@@ -201,12 +197,11 @@ def _text_lines(
         raise DataError(
             f"table {path}, line {start}: {error}; a quote that is not closed?"
         ) from None
-    return lines
+    return lines, separator
 
 
-def _excel_lines(
-    content: bytes, path: Path, sheet: str | None, facts: dict[str, str]
-) -> list[tuple[int, list[str]]]:
+def _excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Line], str]:
+    """Return the cells of each line, and the sheet's name."""
     import openpyxl
 
     try:
@@ -215,26 +210,24 @@ def _excel_lines(
         raise DataError(
             f"table {path} is no readable Excel file ({error}); save it again or as CSV."
         ) from None
-    if sheet is not None and sheet not in book.sheetnames:
+    if sheet not in (None, *book.sheetnames):
         raise DataError(
             f"table {path} has no sheet {sheet!r}; it has {', '.join(book.sheetnames)}."
         )
     page = book[sheet] if sheet is not None else book.worksheets[0]
-    facts["sheet"] = page.title
-    return [
-        (number, [_excel_text(cell) for cell in row])
-        for number, row in enumerate(page.iter_rows(), 1)
-    ]
+    rows = enumerate(page.iter_rows(), 1)
+    return [(line, [_excel_text(cell) for cell in row]) for line, row in rows], page.title
 
 
 def _excel_text(cell) -> str:
-    value = cell.value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and re.fullmatch("0+", cell.number_format or "")
-    ):
-        return str(value).zfill(len(cell.number_format))
-    return "" if value is None else str(value).strip()
+    zeros = re.fullmatch("0+", getattr(cell, "number_format", None) or "")
+    text = plain_text(cell.value)
+    return text.zfill(len(zeros[0])) if zeros and text.isdigit() else text
+
+
+def plain_text(value: object) -> str:
+    """Return a cell of a sheet as text: whole numbers without a point, an empty cell as ``""``."""
+    if value is None or value != value:
+        return ""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value).strip()

@@ -1,9 +1,11 @@
-"""DICOM photographs through pydicom: pixels and the eye they show, never the patient's name (the extra ``dicom``)."""
+"""DICOM photographs through pydicom (the extra ``dicom``): the picture, and the header for those
+who ask.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,17 +14,6 @@ from cevit_lib.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SIDES = {"R": "OD", "L": "OS"}
-
-
-class Dicom(NamedTuple):
-    """What is taken from a file; everything else in its header stays there."""
-
-    picture: Image  # RGB, 8 bits
-    eye: str | None  # OD or OS, where Image Laterality or Laterality says it
-    bits: int  # of a sample in the file
-    frames: int  # of which the first one is the picture
-
 
 def is_dicom(path: Path) -> bool:
     """Tell a DICOM file by its mark after 128 bytes, whatever its name."""
@@ -30,42 +21,42 @@ def is_dicom(path: Path) -> bool:
         return file.read(132)[128:] == b"DICM"
 
 
-def read_dicom(path: Path) -> Dicom:
-    """Read the first frame of a DICOM file as an RGB picture.
+def read_dicom(path: Path) -> tuple[Image, Any]:
+    """Return the first frame of a DICOM file as an RGB picture, and its header.
 
-    Samples of ``BitsStored`` bits are scaled to 8, MONOCHROME1 (low is white) is inverted, YBR becomes RGB. Windows for
-    display (VOI) are not applied: they belong to a screen, and two photographs of one patient may have different ones.
+    Samples of ``BitsStored`` bits are scaled to 8, MONOCHROME1 (low is white) is inverted, YBR
+    becomes RGB. Windows for display (VOI) are not applied: they belong to a screen, and two
+    photographs of one patient may have different ones.
 
     Raises
     ------
     DataError
-        pydicom is not installed, or the file holds no picture that can be decoded; the message names it.
+        pydicom is not installed, or the file holds no picture that can be decoded; the message
+        names it.
     """
     try:
         import pydicom
         from pydicom.pixels import pixel_array
     except ModuleNotFoundError:
         raise DataError(
-            f"image {path} is DICOM, which needs pydicom: pip install 'cevit-lib[dicom]', or export it as PNG or TIFF."
+            f"image {path} is DICOM, which needs pydicom: pip install 'cevit-lib[dicom]', "
+            "or export it as PNG or TIFF."
         ) from None
     try:
         header = pydicom.dcmread(path, stop_before_pixels=True)
-        samples = pixel_array(path, index=0)
-        picture = _picture(samples, header)
+        return _picture(pixel_array(path, index=0), header), header
     except Exception as error:  # pydicom lets errors of many kinds through, from its decoders too
         said = " ".join(str(error).split())[:200]
         raise DataError(
-            f"image {path} is DICOM and cannot be read ({said}); fetch it again, or export it as PNG or TIFF."
+            f"image {path} is DICOM and cannot be read ({said}); fetch it again, "
+            "or export it as PNG or TIFF."
         ) from None
-    side = str(header.get("ImageLaterality") or header.get("Laterality") or "")
-    return Dicom(
-        picture, SIDES.get(side), int(header.BitsStored), int(header.get("NumberOfFrames") or 1)
-    )
 
 
-def _picture(samples: np.ndarray, header) -> Image:
+def _picture(samples: np.ndarray, header: Any) -> Image:
     """Return samples ``(height, width)`` or ``(height, width, 3)`` as an RGB picture."""
     from PIL import Image
+    from pydicom.pixels import apply_color_lut
 
     bits, kind = int(header.BitsStored), str(header.PhotometricInterpretation)
     if int(header.BitsAllocated) not in (8, 16) or int(header.get("PixelRepresentation") or 0):
@@ -73,11 +64,8 @@ def _picture(samples: np.ndarray, header) -> Image:
             f"{header.BitsAllocated} bits a sample or signed ones; expected 8 or 16 without sign"
         )
     if kind == "PALETTE COLOR":
-        from pydicom.pixels import apply_color_lut
-
         samples = apply_color_lut(samples, header)
         bits = 8 * samples.dtype.itemsize
     level = samples.astype(np.float32) * (255 / (2**bits - 1))
     level = 255 - level if kind == "MONOCHROME1" else level
-    flat = Image.fromarray(np.round(level.clip(0, 255)).astype(np.uint8))
-    return flat.convert("RGB")
+    return Image.fromarray(np.round(level.clip(0, 255)).astype(np.uint8)).convert("RGB")

@@ -1,26 +1,27 @@
-"""GRAPE: both eyes of glaucoma patients, with nerve-fibre thickness and visual field (Huang et al., 2023)."""
+"""GRAPE: both eyes of glaucoma patients, nerve-fibre thickness and visual field (Huang, 2023)."""
 
 import os
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pandas as pd
-import torch
 
-from cevit_lib.datasets.archives import GRAPE_TABLE, find_file, grape_pairs, image_folder
-from cevit_lib.datasets.images import ImageFiles
+from cevit_lib.datasets.cells import Cells
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.datasets.sheets import find_file, observed, read_sheet, require_word
+from cevit_lib.datasets.table import load_paired_table
+from cevit_lib.errors import DataError
 from cevit_lib.paths import data_folder
 
 HOW_TO_GET = (
     "GRAPE is public: https://doi.org/10.6084/m9.figshare.c.6406319.v1 "
     "(described in https://doi.org/10.1038/s41597-023-02424-4). "
-    "'cevit download grape' fetches it. The loader reads the archive as it is unpacked, or a folder with pairs.csv and "
-    "images_roi (or images_cfp)."
+    "'cevit download grape' fetches it. The loader reads the archive as it is unpacked, or a "
+    "folder with pairs.csv and images_roi (or images_cfp)."
 )
-EYES = ("os", "od")  # the paper's order: left eye first
+SHEET = "VF and clinical information.xlsx"
+COLUMNS = ("Subject Number", "Laterality", "OCT RNFL thickness", "Corresponding CFP", "VF")
+BLIND_SPOT = [21, 32]  # of the 61 points of the visual field; always -1
 
 
 def load_grape(
@@ -34,29 +35,33 @@ def load_grape(
 ) -> PairedEyes:
     """Load the patients of GRAPE who have both eyes at the baseline visit.
 
-    Continuous responses: mean thickness of the retinal nerve fibre layer (um). Binary responses: mean sensitivity of
-    the visual field below ``field_limit`` (dB). Domain 1 is the left eye (OS), domain 2 the right eye (OD).
+    Continuous responses: mean thickness of the retinal nerve fibre layer (um). Binary responses:
+    mean sensitivity of the visual field below ``field_limit`` (dB). Domain 1 is the left eye (OS),
+    domain 2 the right eye (OD).
 
     Parameters
     ----------
     folder : path, optional
-        Folder with ``pairs.csv`` and ``images_roi`` / ``images_cfp``, or with the archive's own sheet and its unpacked
-        photographs; default ``CEVIT_DATA/grape``.
+        Folder with ``pairs.csv`` and ``images_roi`` / ``images_cfp``, or with the archive's own
+        sheet and its unpacked photographs; default ``CEVIT_DATA/grape``.
     images : {"roi", "cfp"}
-        Crops around the optic nerve head, or whole photographs (which a part of the patients lacks).
+        Crops around the optic nerve head, or whole photographs (which a part of the patients
+        lacks).
     size : int
         Height and width of the images in pixels.
     mirror : bool
         Flip left eyes onto right ones. Off by default, as in the paper; recorded in ``notes``.
     missing : {"drop", "keep"}
-        ``"drop"`` keeps the patients with all four responses; ``"keep"`` keeps everybody, with ``NaN``.
+        ``"drop"`` keeps the patients with all four responses; ``"keep"`` keeps everybody, with
+        ``NaN``.
     field_limit : float
         Limit of the binary response in dB.
 
     Returns
     -------
     PairedEyes
-        112 patients by default; ``notes["flow"]`` counts who left and why. Images are read when needed.
+        112 patients by default; ``notes["flow"]`` counts who left and why. Images are read when
+        needed.
 
     Raises
     ------
@@ -65,116 +70,76 @@ def load_grape(
     DataError
         The folder, a column, a value or a file is missing or wrong; the message names it.
     """
-    if images not in ("roi", "cfp") or missing not in ("drop", "keep"):
-        raise ParameterError(
-            f"images={images!r}, missing={missing!r}: give 'roi' or 'cfp', and 'drop' or 'keep'."
-        )
-    root = _find(folder)
-    table = _pairs(root)
-    flow = {"patients with both eyes": len(table)}
-    table = _with_photographs(table, images, flow)
-    y = np.stack(
-        [_numbers(table, f"rnfl_mean_{eye}", 10, 250) for eye in EYES]
-        + [_below(_numbers(table, f"vf_ms_{eye}", -1, 40), field_limit) for eye in EYES],
-        axis=1,
-    )
-    keep = np.isfinite(y).all(1) if missing == "drop" else np.isfinite(y).any(1)
-    flow["without a response" if missing == "keep" else "without all four responses"] = int(
-        (~keep).sum()
-    )
-    table, y = table[keep], y[keep]
-    flow["kept"] = len(table)
-    return PairedEyes(
-        images=_files(table, image_folder(root, images), size, mirror),
-        y=torch.from_numpy(y),
-        ids=tuple(table["subject"]),
-        responses=("RNFL_OS (um)", "RNFL_OD (um)", "reduced_field_OS", "reduced_field_OD"),
-        continuous=2,
-        name="grape",
-        notes={
-            "flow": flow,
-            "images": images,
-            "size": size,
-            "mirror_left": mirror,
-            "field_limit_dB": field_limit,
-            "missing": missing,
-        },
-    )
-
-
-def _find(folder: str | os.PathLike | None) -> Path:
+    require_word(images, "roi", "cfp")
+    require_word(missing, "drop", "keep")
+    layout = {
+        "patient": "subject",
+        "eyes": {"OS": "os", "OD": "od"},
+        "image": "image_{eye}",
+        "continuous": {"RNFL": "rnfl_mean_{eye}"},
+        "binary": {"reduced_field": f"vf_ms_{{eye}} < {field_limit!r}"},
+        "limits": {"RNFL": [10, 250], "reduced_field": [-1, 40]},
+        "where": {f"has_{images}_os": "1", f"has_{images}_od": "1"},
+        "size": size,
+        "mirror": mirror,
+    }
     try:
-        return data_folder("grape", folder)
+        root = data_folder("grape", folder)
+        prepared = (root / "pairs.csv").is_file() or not find_file(root, SHEET)
+        table = root / "pairs.csv" if prepared else _archived_pairs(root)
+        data = load_paired_table(table, _image_folder(root, images), layout, name="grape")
     except DataError as error:
         raise DataError(f"{error} {HOW_TO_GET}") from None
+    flow = {
+        "patients with both eyes": data.notes["flow"]["rows"],
+        f"without both {images} images": data.notes["flow"].get("rows left out by 'where'", 0),
+    }
+    names = ("RNFL_OS (um)", "RNFL_OD (um)", *data.responses[2:])
+    options = {"images": images, "size": size, "mirror_left": mirror, "field_limit_dB": field_limit}
+    return observed(data.replace(responses=names), missing, flow, options)
 
 
-def _pairs(root: Path) -> pd.DataFrame:
-    if not (root / "pairs.csv").is_file() and find_file(root, GRAPE_TABLE):
-        return grape_pairs(root)
-    return _read_table(root / "pairs.csv")
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise DataError(f"{path} does not exist: a folder of GRAPE holds pairs.csv. {HOW_TO_GET}")
-    table = pd.read_csv(path, dtype=str, encoding="utf-8-sig", keep_default_na=False)
-    table.index = pd.RangeIndex(2, len(table) + 2)  # the line of the file, as an editor counts
-    wanted = [
-        "subject",
-        *(
-            f"{stem}_{eye}"
-            for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
-            for eye in EYES
-        ),
-    ]
-    lacking = [column for column in wanted if column not in table]
-    if lacking:
+def _image_folder(root: Path, kind: str) -> Path:
+    """Return the folder of photographs below ``root`` whose name holds ``kind``, in any case."""
+    prepared = root / f"images_{kind}"
+    named = [path.parent for path in sorted(root.rglob("*.jpg")) if _is_in(path, kind)]
+    if not prepared.is_dir() and not named:
         raise DataError(
-            f"{path} lacks the columns {', '.join(lacking)}; it has {', '.join(table.columns)}."
+            f"{root} holds no folder of photographs named after {kind}; unpack that archive of "
+            "GRAPE there."
         )
-    twice = table.index[table["subject"].duplicated()]
-    if len(twice):
-        raise DataError(
-            f"{path}, line {twice[0]}: subject {table['subject'][twice[0]]!r} stands twice; one row a patient."
-        )
-    return table
+    return prepared if prepared.is_dir() else named[0]
 
 
-def _with_photographs(table: pd.DataFrame, images: str, flow: dict[str, int]) -> pd.DataFrame:
-    has = (table[[f"has_{images}_{eye}" for eye in EYES]] == "1").all(axis=1)
-    flow[f"without both {images} images"] = int((~has).sum())
-    return table[has]
+def _is_in(path: Path, kind: str) -> bool:
+    return kind in path.parent.name.casefold()
 
 
-def _numbers(table: pd.DataFrame, column: str, low: float, high: float) -> np.ndarray:
-    """Return a column as numbers, empty cells as NaN; a wrong cell is named by line and column."""
-    numbers = pd.to_numeric(
-        table[column].str.strip().replace({"": "nan", "/": "nan"}), errors="coerce"
+def _archived_pairs(root: Path) -> Cells:
+    """Return the patients with both eyes at the baseline visit, one row each, from GRAPE's sheet.
+
+    Columns ``subject`` and, for each eye, ``rnfl_mean`` (um), ``vf_ms`` (dB, mean over the points
+    that are not the blind spot, -1 counted as 0), ``image``, ``has_roi`` and ``has_cfp``. The index
+    is the line of the first eye.
+    """
+    sheet, place = read_sheet(find_file(root, SHEET), "Baseline", COLUMNS)
+    subject, eye, thickness, image, field = (place[name.casefold()] for name in COLUMNS)
+    sheet = sheet.iloc[2:]
+    points = sheet.loc[:, field : field + 60].apply(pd.to_numeric, errors="coerce")
+    points = points.drop(columns=[field + point for point in BLIND_SPOT]).clip(lower=0)
+    eyes = pd.DataFrame(
+        {
+            "subject": sheet[subject],
+            "eye": sheet[eye].str.lower(),
+            "rnfl_mean": sheet[thickness],
+            "vf_ms": points.mean(axis=1, skipna=False).round(3).map(str).replace("nan", ""),
+            "image": sheet[image],
+        }
     )
-    text = table[column].str.strip()
-    wrong = numbers.isna() & ~text.isin(["", "/"]) | (numbers < low) | (numbers > high)
-    if wrong.any():
-        line = wrong.idxmax()
-        raise DataError(
-            f"the table, line {line} (subject {table['subject'][line]}), column {column!r}: {table[column][line]!r} is "
-            f"no number between {low:g} and {high:g}; correct it, or leave the cell empty for not observed."
-        )
-    return numbers.to_numpy(float)
-
-
-def _below(values: np.ndarray, limit: float) -> np.ndarray:
-    return np.where(np.isfinite(values), (values < limit).astype(float), np.nan)
-
-
-def _files(table: pd.DataFrame, folder: Path, size: int, mirror: bool) -> ImageFiles:
-    paths = tuple(
-        tuple(folder / row[f"image_{eye}"] for eye in EYES) for _, row in table.iterrows()
-    )
-    for line, row in zip(table.index, paths, strict=True):
-        for path in row:
-            if not path.is_file():
-                raise DataError(
-                    f"pairs.csv, line {line}: image {path} does not exist. {HOW_TO_GET}"
-                )
-    return ImageFiles(paths=paths, size=size, mirrored=(mirror, False))
+    for kind in ("roi", "cfp"):
+        names = {path.name for path in root.rglob("*.jpg") if _is_in(path, kind)}
+        eyes[f"has_{kind}"] = eyes["image"].isin(names).astype(int).astype(str)
+    right, left = (eyes[eyes["eye"] == side] for side in ("od", "os"))
+    pairs = right.reset_index().merge(left, on="subject", suffixes=("_od", "_os"))
+    pairs = pairs.set_index("index").rename_axis(None).sort_index()
+    return Cells(pairs, {"file": SHEET, "sheet": "Baseline"})

@@ -1,4 +1,6 @@
-"""Image files read when they are needed: orientation honoured, a damaged file named, one eye mirrored on request."""
+"""Image files read when they are needed: orientation honoured, a damaged file named, one eye
+mirrored on request.
+"""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +18,14 @@ from cevit_lib.errors import DataError
 def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     """Read one photograph as a square RGB tensor.
 
-    The EXIF orientation is applied, 16 bits a channel are scaled to 8, the short side is resized to ``size`` (bicubic,
-    anti-aliased) and the centre is cut out.
+    The EXIF orientation is applied, 16 bits a channel are scaled to 8, the short side is resized to
+    ``size`` (bicubic, anti-aliased) and the centre is cut out.
 
     Parameters
     ----------
     path : Path
-        JPEG, PNG, TIFF or any other file that Pillow reads, or DICOM (with pydicom, the extra ``dicom``).
+        JPEG, PNG, TIFF or any other file that Pillow reads, or DICOM (with pydicom, the extra
+        ``dicom``).
     size : int
         Height and width of the result in pixels.
     mirror : bool
@@ -36,14 +39,14 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     Raises
     ------
     DataError
-        The file is absent, truncated, no image or of 32 bits a pixel; or it is DICOM and pydicom is not installed. The
-        message names it.
+        The file is absent, truncated, no image or of 32 bits a pixel; or it is DICOM and pydicom is
+        not installed. The message names it.
     """
     from PIL import Image, ImageOps
 
     try:
         if is_dicom(path):
-            picture = read_dicom(path).picture
+            picture = read_dicom(path)[0]
         else:
             with Image.open(path) as file:
                 picture = _eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
@@ -58,22 +61,21 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
             f"image {path} cannot be read ({error}); fetch it again or drop its row."
         ) from error
     picture = ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
-    if mirror:
-        picture = ImageOps.mirror(picture)
+    picture = ImageOps.mirror(picture) if mirror else picture
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
 def _eight_bits(picture):
-    """Scale a grey picture of 16 bits to 8: Pillow's own conversion would cut everything above 255 to white."""
+    """Scale a grey picture of 16 bits to 8: Pillow itself would cut everything above 255 to
+    white.
+    """
     from PIL import Image
 
-    if picture.mode.startswith("I;16"):
-        return Image.fromarray(
-            np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8)
-        )
     if picture.mode in ("I", "F"):
         raise ValueError(f"32 bits a pixel, mode {picture.mode}: save it with 8 or 16 bits")
-    return picture
+    if not picture.mode.startswith("I;16"):
+        return picture
+    return Image.fromarray(np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class ImageFiles:
     Attributes
     ----------
     paths : tuple of tuple
-        ``paths[i][j]`` is the file of patient ``i``, domain ``j``; ``None`` where that eye has no photograph.
+        ``paths[i][j]`` is the file of patient ``i``, domain ``j``; ``None`` where that eye has no
+        photograph.
     size : int
         Height and width after reading, in pixels.
     mirrored : tuple of bool
@@ -107,26 +110,17 @@ class ImageFiles:
 
     def __getitem__(self, index: np.ndarray) -> torch.Tensor:
         """Return ``(k, domains, 3, size, size)`` bytes; an absent photograph is black."""
-        wanted = [
-            pair
-            for i in np.asarray(index)
-            for pair in zip(self.paths[int(i)], self.mirrored, strict=True)
-        ]
-        if not wanted:
-            return torch.zeros(0, *self.shape[1:], dtype=torch.uint8)
-        if self.workers > 1:
-            with ThreadPoolExecutor(self.workers) as pool:
-                pictures = list(
-                    pool.map(self._read, wanted)
-                )  # in the order asked for, whoever is first
-        else:
-            pictures = list(map(self._read, wanted))
-        return torch.stack(pictures).view(-1, *self.shape[1:])
+        rows = [self.paths[int(i)] for i in np.asarray(index)]
+        images = torch.zeros(len(rows), *self.shape[1:], dtype=torch.uint8)
 
-    def _read(self, wanted: tuple[Path | None, bool]) -> torch.Tensor:
-        path, flip = wanted
-        empty = torch.zeros(3, self.size, self.size, dtype=torch.uint8)
-        return empty if path is None else read_image(path, self.size, mirror=flip)
+        def read(place: tuple[int, int]) -> None:
+            i, j = place
+            images[i, j] = read_image(rows[i][j], self.size, mirror=self.mirrored[j])
+
+        places = [(i, j) for i, row in enumerate(rows) for j, path in enumerate(row) if path]
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(read, places))  # an error of a reader is raised here
+        return images
 
     @property
     def seen(self) -> np.ndarray:
@@ -141,9 +135,6 @@ class ImageFiles:
     def digest(self) -> bytes:
         """Hash the bytes of all files, with size and mirroring, in their order."""
         total = hashlib.sha256(f"{self.size} {self.mirrored}".encode())
-        for row in self.paths:
-            for path in row:
-                total.update(
-                    hashlib.sha256(path.read_bytes()).digest() if path is not None else b"none"
-                )
+        for path in chain.from_iterable(self.paths):
+            total.update(hashlib.sha256(path.read_bytes()).digest() if path else b"none")
         return total.digest()

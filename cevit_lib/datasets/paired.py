@@ -1,7 +1,9 @@
-"""The one data structure of the compendium: patients with both eyes, their responses, and what is missing."""
+"""The one data structure of the compendium: patients with both eyes, their responses, and what is
+missing.
+"""
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +21,12 @@ class PairedEyes:
     Attributes
     ----------
     images : torch.Tensor, ImageFiles or None
-        ``(n, domains, channels, height, width)``: a tensor (bytes are scaled to [0, 1] when loaded), or files that are
-        read when needed. ``None`` for a table without photographs: all but ``load`` works.
+        ``(n, domains, channels, height, width)``: a tensor (bytes are scaled to [0, 1] when
+        loaded), or files that are read when needed. ``None`` for a table without photographs: all
+        but ``load`` works.
     y : torch.Tensor
-        ``(n, p)`` float64, continuous responses first, then the binary ones (0, 1); ``NaN`` = not observed.
+        ``(n, p)`` float64, continuous responses first, then the binary ones (0, 1); ``NaN`` = not
+        observed.
     ids : tuple of str
         Identity of each patient as text, so that ``"007"`` stays ``"007"``.
     responses : tuple of str
@@ -63,37 +67,33 @@ class PairedEyes:
     covariate_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        n, p = self.y.shape
+        n, p, eyes = *self.y.shape, len(self.domains)
         pictures = n if self.images is None else len(self.images)
         if pictures != n or len(self.ids) != n:
             raise ShapeError(
-                f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all three must agree."
+                f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all must agree."
             )
         if len(self.responses) != p or not 0 <= self.continuous <= p:
             raise ShapeError(
-                f"{len(self.responses)} response names, {self.continuous} continuous, for {p} columns of y."
+                f"{len(self.responses)} response names, {self.continuous} continuous, "
+                f"for {p} columns of y."
             )
-        expected = (n, len(self.domains), len(self.covariate_names))
+        if self.images is not None and tuple(self.images.shape[1:-3]) != (eyes,):
+            raise ShapeError(
+                f"images have shape {tuple(self.images.shape)}; expected "
+                f"(n, {eyes}, channels, height, width)."
+            )
+        expected = (n, eyes, len(self.covariate_names))
         if self.covariates is not None and tuple(self.covariates.shape) != expected:
             raise ShapeError(
                 f"covariates have shape {tuple(self.covariates.shape)}; expected {expected}."
             )
-        if self.images is not None and (
-            len(self.images.shape) != 5 or self.images.shape[1] != len(self.domains)
-        ):
-            raise ShapeError(
-                f"images have shape {tuple(self.images.shape)}; expected "
-                f"(n, {len(self.domains)}, channels, height, width)."
-            )
-        wrong = torch.isfinite(self.binary) & (self.binary != 0) & (self.binary != 1) | torch.isinf(
-            self.binary
-        )
-        if wrong.any():
-            i, k = (int(v) for v in torch.nonzero(wrong)[0])
+        wrong = ~torch.isnan(self.binary) & (self.binary != 0) & (self.binary != 1)
+        for i, k in torch.nonzero(wrong)[:1].tolist():
             column = self.responses[self.continuous + k]
             raise LabelError(
-                f"patient {self.ids[i]!r}, column {column!r}: {float(self.binary[i, k])} is no binary response; "
-                "write 0, 1 or NaN for not observed."
+                f"patient {self.ids[i]!r}, column {column!r}: {float(self.binary[i, k])} is no "
+                "binary response; write 0, 1 or NaN for not observed."
             )
 
     def __len__(self) -> int:
@@ -109,72 +109,38 @@ class PairedEyes:
         """Whether every response of the patient is observed, ``(n,)`` booleans."""
         return torch.isfinite(self.y).all(1).numpy()
 
+    def replace(self, **changes: Any) -> "PairedEyes":
+        """Return the same patients with other attributes, such as ``images`` that lie in memory."""
+        return PairedEyes(
+            **{each.name: getattr(self, each.name) for each in fields(self)} | changes
+        )
+
     def subset(self, index: np.ndarray) -> "PairedEyes":
-        """Return the patients at ``index`` (integers, in that order) with everything that belongs to them."""
-        rows = np.asarray(index)
-        if rows.dtype == bool:
-            rows = np.flatnonzero(rows)
-        at = torch.as_tensor(rows, dtype=torch.long)
-        images = self.images
+        """Return the patients at ``index`` (integers, in that order) with all that belongs to them.
+
+        A boolean ``index`` keeps the patients for whom it is true.
+        """
+        rows = np.arange(len(self))[np.asarray(index)]
+        images, at = self.images, torch.as_tensor(rows)
         if images is not None:
             images = images.subset(rows) if isinstance(images, ImageFiles) else images[at]
-        covariates = None if self.covariates is None else self.covariates[at]
-        truth = self.truth.subset(at) if hasattr(self.truth, "subset") else self.truth
-        changes = dict(
+        return self.replace(
             images=images,
             y=self.y[at],
             ids=tuple(self.ids[i] for i in rows),
-            truth=truth,
-            covariates=covariates,
+            truth=None if self.truth is None else self.truth.subset(at),
+            covariates=None if self.covariates is None else self.covariates[at],
         )
-        return PairedEyes(**{**self._fields(), **changes})
-
-    def eye(self, j: int) -> "PairedEyes":
-        """Return one eye of every patient, with its own responses: what a network of one eye, such as CeCNN, is given.
-
-        Columns of ``y`` are taken to stand measure by measure, within a measure eye by eye (as everywhere here).
-
-        Raises
-        ------
-        ShapeError
-            There is no eye ``j`` (counted from 0), or the responses do not come in one column an eye.
-        """
-        domains = len(self.domains)
-        if not 0 <= j < domains:
-            raise ShapeError(
-                f"eye {j}: there are {domains}, counted from 0 ({', '.join(self.domains)})."
-            )
-        if self.continuous % domains or len(self.responses) % domains:
-            raise ShapeError(
-                f"{self.continuous} continuous of {len(self.responses)} responses do not come in one column for each "
-                f"of {domains} eyes; a response of the patient belongs to no eye."
-            )
-        images = self.images
-        if isinstance(images, ImageFiles):
-            paths = tuple(row[j : j + 1] for row in images.paths)
-            images = replace(images, paths=paths, mirrored=images.mirrored[j : j + 1])
-        elif images is not None:
-            images = images[:, j : j + 1]
-        covariates = None if self.covariates is None else self.covariates[:, j : j + 1]
-        changes = dict(
-            images=images,
-            y=self.y[:, j::domains],
-            responses=self.responses[j::domains],
-            truth=None,
-            continuous=self.continuous // domains,
-            domains=self.domains[j : j + 1],
-            covariates=covariates,
-        )
-        return PairedEyes(**{**self._fields(), **changes})
-
-    def with_images(self, images: torch.Tensor) -> "PairedEyes":
-        """Return the same patients with their images already in memory."""
-        return PairedEyes(**{**self._fields(), "images": images})
 
     def load(self, index: np.ndarray | None = None) -> torch.Tensor:
-        """Return the images of some patients (all by default), float32 ``(k, domains, channels, height, width)``.
+        """Return the images of some patients (all by default) as float32.
 
         Bytes become numbers in [0, 1]; floating-point images are returned as they are.
+
+        Returns
+        -------
+        torch.Tensor
+            ``(k, domains, channels, height, width)``.
 
         Raises
         ------
@@ -183,41 +149,32 @@ class PairedEyes:
         """
         if self.images is None:
             raise DataError(
-                f"{self.name!r} is a table without photographs; load it with a folder of images to train."
+                f"{self.name!r} is a table without photographs; load it with a folder of images "
+                "to train."
             )
-        rows = np.arange(len(self)) if index is None else np.asarray(index)
-        images = (
-            self.images[rows]
-            if isinstance(self.images, ImageFiles)
-            else self.images[torch.as_tensor(rows)]
-        )
+        images = self.images[np.arange(len(self)) if index is None else np.asarray(index)]
         return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
     @cached_property
     def hash(self) -> str:
-        """First 16 digits of the SHA-256 of ids, responses and image bytes; equal data have equal hashes."""
+        """First 16 digits of the SHA-256 of all that is observed; equal data have equal hashes."""
         total = hashlib.sha256("\0".join((*self.ids, *self.responses)).encode())
-        # NaN has many bit patterns: one of them stands for all, or equal data could differ.
-        total.update(torch.nan_to_num(self.y, nan=-9.75e300).contiguous().numpy().tobytes())
+        total.update(_bytes(self.y))
         if isinstance(self.images, ImageFiles):
             total.update(self.images.digest())
         elif self.images is not None:
             total.update(self.images.contiguous().numpy().tobytes())
         if self.covariates is not None:
             total.update("\0".join(self.covariate_names).encode())
-            total.update(
-                torch.nan_to_num(self.covariates, nan=-9.75e300).contiguous().numpy().tobytes()
-            )
+            total.update(_bytes(self.covariates))
         return total.hexdigest()[:16]
 
     def strata(self) -> np.ndarray:
-        """``(n,)`` integers: the pattern of binary responses (0, 1, not observed) as a number in base 3."""
+        """``(n,)`` integers: the pattern of binary responses (0, 1, not observed) in base 3."""
         codes = torch.nan_to_num(self.binary, nan=2.0).long().numpy()
-        return (
-            (codes * 3 ** np.arange(codes.shape[1])).sum(1)
-            if codes.shape[1]
-            else np.zeros(len(self), dtype=int)
-        )
+        return (codes * 3 ** np.arange(codes.shape[1])).sum(1)
 
-    def _fields(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in PairedEyes.__dataclass_fields__}
+
+def _bytes(values: torch.Tensor) -> bytes:
+    """Return the bytes of numbers; NaN has many bit patterns, of which one stands for all."""
+    return torch.nan_to_num(values, nan=-9.75e300).contiguous().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Splits by patient: both eyes, and every visit, of one patient stay on one side, and no side lacks a class."""
+"""Splits by patient: both eyes, and every visit, of one patient stay on one side."""
 
 from dataclasses import dataclass
 
@@ -30,10 +30,11 @@ def split_by_patient(
     stratify: bool = True,
     require_classes: bool = True,
 ) -> list[Split]:
-    """Divide the patients into ``folds`` test sets of equal size (within one), stratified by the joint binary pattern.
+    """Divide the patients into ``folds`` test sets of equal size (within one).
 
-    Patients of one pattern are shuffled and dealt to the folds in turn, going on where the pattern before stopped:
-    sizes and shares of every pattern then differ by at most one patient.
+    Patients of one joint binary pattern are shuffled and dealt to the folds in turn, going on
+    where the pattern before stopped: sizes and shares of every pattern then differ by at most one
+    patient.
 
     Parameters
     ----------
@@ -58,30 +59,25 @@ def split_by_patient(
     DataError
         Too few patients, or a side without a class (the message gives the counts).
     """
-    patients, owner = np.unique(np.asarray(data.ids), return_inverse=True)
-    if not 2 <= folds <= len(patients):
+    stratum, owner = _patients(data)
+    if not 2 <= folds <= len(stratum):
         raise DataError(
-            f"{folds} folds of {len(patients)} patients: give between 2 and the number of patients."
+            f"{folds} folds of {len(stratum)} patients: give between 2 and the number of patients."
         )
-    fold_of = _deal(
-        _stratum_of_patient(data, owner, len(patients)) if stratify else np.zeros(len(patients)),
-        folds,
-        rng,
-    )
-    splits = [
-        Split(train=np.flatnonzero(fold_of[owner] != k), test=np.flatnonzero(fold_of[owner] == k))
-        for k in range(folds)
-    ]
-    for k, split in enumerate(splits):
-        assert_disjoint(data, split)
-        if require_classes:
-            _require_classes(data, split.test, f"test part of fold {k + 1} of {folds}")
-            _require_classes(data, split.train, f"training part of fold {k + 1} of {folds}")
+    order = _shuffled(stratum if stratify else np.zeros(len(stratum)), rng)
+    fold_of = np.empty(len(stratum), dtype=int)
+    fold_of[order] = np.arange(len(stratum)) % folds
+    fold_of = rng.permutation(folds)[fold_of]
+    splits = [_split(data, fold_of[owner] == k) for k in range(folds)]
+    for k, split in enumerate(splits if require_classes else (), 1):
+        _require_classes(data, split.test, f"test part of fold {k} of {folds}")
+        _require_classes(data, split.train, f"training part of fold {k} of {folds}")
     return splits
 
 
 def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
-    """Set aside about ``share`` of the patients as ``test``, stratified; a class may be missing there.
+    """Set aside about ``share`` of the patients as ``test``, stratified; a class may be missing
+    there.
 
     Raises
     ------
@@ -92,21 +88,17 @@ def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
         raise DataError(
             f"share {share} of the patients to hold out: give a number between 0 and 1."
         )
-    patients, owner = np.unique(np.asarray(data.ids), return_inverse=True)
-    count = round(share * len(patients))
-    if count == 0 or count == len(patients):
+    stratum, owner = _patients(data)
+    count = round(share * len(stratum))
+    if count == 0 or count == len(stratum):
         raise DataError(
-            f"a share of {share} of {len(patients)} patients leaves one side empty; give another share or more data."
+            f"a share of {share} of {len(stratum)} patients leaves one side empty; "
+            "give another share or more data."
         )
     # Evenly spaced places in the list sorted by pattern: every pattern gives its share.
-    stratum = _stratum_of_patient(data, owner, len(patients))
-    order = rng.permutation(len(patients))
-    order = order[np.argsort(stratum[order], kind="stable")]
-    chosen = order[np.floor((np.arange(count) + rng.random()) * len(patients) / count).astype(int)]
-    out = np.isin(owner, chosen)
-    split = Split(train=np.flatnonzero(~out), test=np.flatnonzero(out))
-    assert_disjoint(data, split)
-    return split
+    order = _shuffled(stratum, rng)
+    places = (np.arange(count) + rng.random()) * len(stratum) / count
+    return _split(data, np.isin(owner, order[np.floor(places).astype(int)]))
 
 
 def assert_disjoint(data: PairedEyes, split: Split) -> None:
@@ -121,22 +113,29 @@ def assert_disjoint(data: PairedEyes, split: Split) -> None:
     both = sorted(set(names[split.train]) & set(names[split.test]))
     if both:
         raise DataError(
-            f"{len(both)} patients stand in training and in test data, among them {', '.join(both[:5])}."
+            f"{len(both)} patients stand in training and in test data, among them "
+            f"{', '.join(both[:5])}."
         )
 
 
-def _stratum_of_patient(data: PairedEyes, owner: np.ndarray, count: int) -> np.ndarray:
-    stratum = np.zeros(count, dtype=int)
+def _patients(data: PairedEyes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pattern of each patient, and of each row the number of its patient."""
+    patients, owner = np.unique(np.asarray(data.ids), return_inverse=True)
+    stratum = np.zeros(len(patients), dtype=int)
     np.maximum.at(stratum, owner, data.strata())
-    return stratum
+    return stratum, owner
 
 
-def _deal(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+def _shuffled(stratum: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the patients sorted by pattern, in random order within each."""
     order = rng.permutation(len(stratum))
-    order = order[np.argsort(stratum[order], kind="stable")]
-    fold_of = np.empty(len(stratum), dtype=int)
-    fold_of[order] = np.arange(len(stratum)) % folds
-    return rng.permutation(folds)[fold_of]
+    return order[np.argsort(stratum[order], kind="stable")]
+
+
+def _split(data: PairedEyes, tested: np.ndarray) -> Split:
+    split = Split(train=np.flatnonzero(~tested), test=np.flatnonzero(tested))
+    assert_disjoint(data, split)
+    return split
 
 
 def _require_classes(data: PairedEyes, rows: np.ndarray, where: str) -> None:

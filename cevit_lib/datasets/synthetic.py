@@ -1,6 +1,6 @@
-"""The paper's synthetic pairs (Section 5, Supplement B.1), as its text and as the earlier public code draw them."""
+"""The paper's synthetic pairs (Section 5, Supplement B.1), as its text or its early code has it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.polynomial.hermite_e import hermegauss
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.errors import ParameterError
 
-#: The printed correlation of the errors (Section 5): continuous left and right, then binary left and right.
+#: The printed correlation of the errors (Section 5): continuous left and right, then binary left
+#: and right.
 TEXT_CORRELATION = np.array(
     [
         [1.0, 0.720, 0.294, 0.213],
@@ -28,6 +29,9 @@ CODE_CORRELATION = np.array(
         [0.125, 0.5, 0.5, 1.0],
     ]
 )
+#: Generating process to the variance of most pixels and the correlation of the errors.
+PROCESSES = {"text": (0.5, TEXT_CORRELATION), "code": (0.25, CODE_CORRELATION)}
+
 
 @dataclass(frozen=True)
 class SyntheticTruth:
@@ -36,11 +40,14 @@ class SyntheticTruth:
     Attributes
     ----------
     g1, g2 : torch.Tensor
-        ``(n, 2)`` regression functions of the continuous and of the binary responses at each eye's image.
+        ``(n, 2)`` regression functions of the continuous and of the binary responses at each eye's
+        image.
     outputs : torch.Tensor
-        ``(n, 4)`` what a perfect network would put out: the two means ``g1``, then the logits of ``P(y = 1 | image)``.
+        ``(n, 4)`` what a perfect network would put out: the two means ``g1``, then the logits of
+        ``P(y = 1 | image)``.
     correlation : torch.Tensor
-        ``(4, 4)`` correlation of the latent errors. For the text's process this is the printed matrix of Section 5.
+        ``(4, 4)`` correlation of the latent errors. For the text's process this is the printed
+        matrix of Section 5.
     scale : torch.Tensor
         ``(2,)`` standard deviations of the continuous errors.
     process : str
@@ -56,28 +63,27 @@ class SyntheticTruth:
 
     def subset(self, at: torch.Tensor) -> "SyntheticTruth":
         """Return the truth of some patients."""
-        return SyntheticTruth(
-            self.g1[at], self.g2[at], self.outputs[at], self.correlation, self.scale, self.process
-        )
+        return replace(self, g1=self.g1[at], g2=self.g2[at], outputs=self.outputs[at])
 
 
 class SyntheticPairs(PairedEyes):
     """Pairs of one-channel 72 x 72 images with four mixed responses (Section 5 and Supplement B.1).
 
-    Each image has nine blocks of 24 x 24 pixels. Pixels are normal with the same correlation 1/2 between the two eyes;
-    in the bottom-right block they have mean 0.5 and variance 0.25, elsewhere mean 0 and variance 0.5. With
-    ``S1, S2, S3`` the sums over pixels 1-3, 4-6 and 7-9 (rows and columns alike; ``tanh`` inside ``S1`` and ``S3``),
-    ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All those pixels lie in the top-left block: the special block (3, 3) never
-    enters a response.
+    Each image has nine blocks of 24 x 24 pixels. Pixels are normal with the same correlation 1/2
+    between the two eyes; in the bottom-right block they have mean 0.5 and variance 0.25, elsewhere
+    mean 0 and variance 0.5. With ``S1, S2, S3`` the sums over pixels 1-3, 4-6 and 7-9 (rows and
+    columns alike; ``tanh`` inside ``S1`` and ``S3``), ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All
+    those pixels lie in the top-left block: the special block (3, 3) never enters a response.
 
-    ``process="text"``: ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4 x 4 correlation. The
-    margin is a probit, so the true logit is ``logit Phi(g2)``.
+    ``process="text"``: ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4
+    x 4 correlation. The margin is a probit, so the true logit is ``logit Phi(g2)``.
 
-    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere; errors with
-    correlations 1/2, and 1/8 across eye and task; labels drawn as Bernoulli of ``sigmoid(g2 + e)``, which adds a
-    logistic error of variance ``pi^2 / 3`` and shrinks the latent correlations; ``S3`` of the left eye is ``tanh`` of
-    the sum, of the right eye the sum of ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside
-    [0, 1]; this does not.)
+    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere;
+    errors with correlations 1/2, and 1/8 across eye and task; labels drawn as Bernoulli of
+    ``sigmoid(g2 + e)``, which adds a logistic error of variance ``pi^2 / 3`` and shrinks the latent
+    correlations; ``S3`` of the left eye is ``tanh`` of the sum, of the right eye the sum of
+    ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside [0, 1]; this does
+    not.)
 
     Parameters
     ----------
@@ -90,13 +96,15 @@ class SyntheticPairs(PairedEyes):
     correlation : array of shape (4, 4), optional
         Another correlation of the errors, for sensitivity studies; default is the process's own.
     window : int, optional
-        Keep only the first ``window`` rows and columns of the images (at least 9). The responses read nothing else, so
-        this is the same regression with fewer idle pixels: a lesson that a laptop learns in seconds.
+        Keep only the first ``window`` rows and columns of the images (at least 9). The responses
+        read nothing else, so this is the same regression with fewer idle pixels: a lesson that a
+        laptop learns in seconds.
 
     Raises
     ------
     ParameterError
-        ``n`` is not positive, ``process`` unknown or ``correlation`` no positive definite correlation matrix.
+        ``n`` is not positive, ``process`` unknown or ``correlation`` no positive definite
+        correlation matrix.
     """
 
     SIZE = 72
@@ -118,15 +126,15 @@ class SyntheticPairs(PairedEyes):
             raise ParameterError(
                 f"window = {window} pixels: give 9 (all that the responses read) to {self.SIZE}."
             )
-        if process not in ("text", "code"):
+        if process not in PROCESSES:
             raise ParameterError(
-                f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier public code's)."
+                f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier "
+                "public code's)."
             )
-        default = TEXT_CORRELATION if process == "text" else CODE_CORRELATION
-        errors_correlation = _checked(
-            np.array(default if correlation is None else correlation, dtype=float)
-        )
-        images = _draw_images(n, rng, window, variance=0.5 if process == "text" else 0.25)
+        variance, errors_correlation = PROCESSES[process]
+        if correlation is not None:
+            errors_correlation = _checked(np.array(correlation, dtype=float))
+        images = _draw_images(n, rng, window, variance)
         g1, g2 = regression_functions(images, process)
         errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
         latent = g2 + errors[:, 2:]
@@ -141,7 +149,7 @@ class SyntheticPairs(PairedEyes):
             continuous=2,
             name="synthetic",
             notes={"process": process, "window": window, "flow": {"patients drawn": n, "kept": n}},
-            truth=_truth(g1, g2, errors_correlation, process),
+            truth=_truth(torch.from_numpy(g1), torch.from_numpy(g2), errors_correlation, process),
         )
 
 
@@ -160,7 +168,9 @@ def regression_functions(
 
 
 def _draw_images(n: int, rng: np.random.Generator, window: int, variance: float) -> np.ndarray:
-    """Draw ``(n, 2, window, window)`` pixels; a shared and an own normal part give correlation 1/2 between eyes."""
+    """Draw ``(n, 2, window, window)`` pixels; a shared and an own normal part give correlation 1/2
+    between eyes.
+    """
     size, block = SyntheticPairs.SIZE, SyntheticPairs.BLOCK
     shared = rng.standard_normal((n, 1, window, window), dtype=np.float32)
     images = rng.standard_normal((n, 2, window, window), dtype=np.float32)
@@ -172,27 +182,20 @@ def _draw_images(n: int, rng: np.random.Generator, window: int, variance: float)
     return mean[:window, :window] + scale[:window, :window] * images
 
 
-def _truth(g1: np.ndarray, g2: np.ndarray, correlation: np.ndarray, process: str) -> SyntheticTruth:
-    latent_sd = (
-        np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)])
-        if process == "code"
-        else np.ones(4)
-    )
+def _truth(
+    g1: torch.Tensor, g2: torch.Tensor, correlation: np.ndarray, process: str
+) -> SyntheticTruth:
+    if process == "text":
+        logits = torch.special.log_ndtr(g2) - torch.special.log_ndtr(-g2)
+        latent_sd = np.ones(4)
+    else:
+        logits = _logit_of_normal_mixture(g2)
+        latent_sd = np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)])
     latent = correlation / np.outer(latent_sd, latent_sd)
     np.fill_diagonal(latent, 1.0)
-    scores = torch.from_numpy(g2)
-    if process == "text":
-        logits = torch.special.log_ndtr(scores) - torch.special.log_ndtr(-scores)
-    else:
-        logits = _logit_of_normal_mixture(scores)
-    return SyntheticTruth(
-        g1=torch.from_numpy(g1),
-        g2=scores,
-        outputs=torch.cat([torch.from_numpy(g1), logits], dim=1),
-        correlation=torch.from_numpy(latent),
-        scale=torch.ones(2, dtype=torch.float64),
-        process=process,
-    )
+    outputs = torch.cat([g1, logits], dim=1)
+    scale = torch.ones(2, dtype=torch.float64)
+    return SyntheticTruth(g1, g2, outputs, torch.from_numpy(latent), scale, process)
 
 
 def _logit_of_normal_mixture(scores: torch.Tensor, nodes: int = 60) -> torch.Tensor:

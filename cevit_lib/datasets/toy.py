@@ -1,4 +1,6 @@
-"""The toy example of Supplement B.2: four responses, their covariates, and least-squares and logistic plug-ins."""
+"""The toy example of Supplement B.2: four responses, their covariates, and least-squares and
+logistic plug-ins.
+"""
 
 from dataclasses import dataclass
 
@@ -7,15 +9,17 @@ from scipy.special import expit, log_ndtr
 
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 
-#: The printed ``Gamma_true`` in this book's order of responses: continuous left and right, then binary left and right.
+#: The printed ``Gamma_true`` in this book's order of responses: continuous left and right, then
+#: binary left and right.
 TOY_CORRELATION = TEXT_CORRELATION
 #: Correlation of neighbouring covariates: ``sigma_ij = 0.75^|i - j|``.
 AR_COEFFICIENT = 0.75
 
 
-def ar_covariance(k: int = 3) -> np.ndarray:
-    """Return the (k, k) AR(1) covariance of the covariates."""
-    return AR_COEFFICIENT ** np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
+COVARIATES = AR_COEFFICIENT ** np.abs(np.subtract.outer(np.arange(3), np.arange(3)))
+#: Coefficients of the continuous responses, whose SD is 1; the paper leaves them open, and
+#: least-squares residuals do not depend on them.
+BETA = np.ones(3)
 
 
 @dataclass
@@ -38,10 +42,11 @@ class ToyData:
 
 
 class ToyExample:
-    r"""The data-generating mechanism of Supplement B.2, with what the text leaves open as arguments.
+    r"""The data-generating mechanism of Supplement B.2, with what the text leaves open as
+    arguments.
 
-    :math:`y_j = X_j'\beta + \sigma\epsilon_j` and :math:`y_{2+j} = 1\{X_j'\beta' + w_j > 0\}`; the normal scores of
-    :math:`(\epsilon_1, \epsilon_2, w_1, w_2)` are drawn from :math:`N(0, \Gamma)`.
+    :math:`y_j = X_j'\beta + \sigma\epsilon_j` and :math:`y_{2+j} = 1\{X_j'\beta' + w_j > 0\}`; the
+    normal scores of :math:`(\epsilon_1, \epsilon_2, w_1, w_2)` are drawn from :math:`N(0, \Gamma)`.
 
     Parameters
     ----------
@@ -52,13 +57,8 @@ class ToyExample:
     shared_covariates : bool
         Whether both eyes see the same covariates (open in the paper).
     latent : "logistic" or "probit"
-        Law of :math:`w_j`: standard logistic, so that a logistic regression is the right model, or standard normal, as
-        the displayed equation says literally.
-    beta : sequence of float
-        :math:`\beta` of the continuous responses (open too; least-squares residuals do not depend on it).
-    scale : float
-        :math:`\sigma` of both continuous responses.
-    correlation : (4, 4) array
+        Law of :math:`w_j`: standard logistic, so that a logistic regression is the right model, or
+        standard normal, as the displayed equation says literally.
     rng : numpy.random.Generator or int, optional
 
     Raises
@@ -79,71 +79,55 @@ class ToyExample:
         beta_latent=(0.5, 0.5, 0.5),
         shared_covariates=False,
         latent="logistic",
-        beta=(1.0, 1.0, 1.0),
-        scale=1.0,
-        correlation=TOY_CORRELATION,
         rng=None,
     ):
         if latent not in ("logistic", "probit"):
             raise ValueError(f"latent must be 'logistic' or 'probit'; seen {latent!r}")
         self.n = n
-        self.beta_latent = tuple(float(value) for value in beta_latent)
+        self.beta_latent = np.array(beta_latent, dtype=float)
         self.shared_covariates = shared_covariates
         self.latent = latent
-        self.beta = tuple(float(value) for value in beta)
-        self.scale = scale
-        self.correlation = np.asarray(correlation, dtype=float)
         self.rng = np.random.default_rng(rng)
 
     @property
     def signal(self) -> float:
         """Standard deviation of ``X' beta'``, the strength of the binary signal."""
-        beta = np.array(self.beta_latent)
-        return float(np.sqrt(beta @ ar_covariance(len(beta)) @ beta))
+        return float(np.sqrt(self.beta_latent @ COVARIATES @ self.beta_latent))
 
     def sample(self, n: int | None = None) -> ToyData:
         """Draw one data set of ``n`` patients (``self.n`` if not given) from ``self.rng``."""
         n = self.n if n is None else n
-        k = len(self.beta)
-        eyes = 1 if self.shared_covariates else 2
-        covariates = self.rng.standard_normal((n, eyes, k)) @ np.linalg.cholesky(ar_covariance(k)).T
-        covariates = np.broadcast_to(covariates, (n, 2, k))
-        u = self.rng.standard_normal((n, 4)) @ np.linalg.cholesky(self.correlation).T
-        mean = covariates @ np.array(self.beta)
-        index = covariates @ np.array(self.beta_latent)
+        shape = (n, 1 if self.shared_covariates else 2, len(BETA))
+        covariates = self.rng.standard_normal(shape) @ np.linalg.cholesky(COVARIATES).T
+        covariates = np.broadcast_to(covariates, (n, 2, len(BETA)))
+        u = self.rng.standard_normal((n, 4)) @ np.linalg.cholesky(TOY_CORRELATION).T
+        mean, index = covariates @ BETA, covariates @ self.beta_latent
         if self.latent == "logistic":
-            # u has the logistic quantile v = logit(Phi(u)); the logit of P(y = 1) is then X' beta' itself
+            # u has the logistic quantile logit(Phi(u)); the logit of P(y = 1) is X' beta' itself
             noise, logit = log_ndtr(u[:, 2:]) - log_ndtr(-u[:, 2:]), index
         else:
             noise, logit = u[:, 2:], log_ndtr(index) - log_ndtr(-index)
-        y = np.concatenate(
-            [mean + self.scale * u[:, :2], (index + noise > 0).astype(float)], axis=1
-        )
+        y = np.concatenate([mean + u[:, :2], (index + noise > 0).astype(float)], axis=1)
         return ToyData(covariates, y, np.concatenate([mean, logit], axis=1))
 
 
 def plug_in_outputs(data: ToyData, on: ToyData | None = None) -> np.ndarray:
-    """Return outputs (n, 4) of least-squares and logistic fits to ``data``, evaluated on ``on`` (default: ``data``).
+    """Return outputs (n, 4) of least-squares and logistic fits to ``data``, evaluated on ``on``
+    (default: ``data``).
 
-    Each response is regressed on an intercept and its own eye's covariates: the warm-up stage of the toy example.
+    Each response is regressed on an intercept and its own eye's covariates: the warm-up stage of
+    the toy example.
     """
-    on = data if on is None else on
-    columns = []
+    on, columns = data if on is None else on, []
     for response in range(4):
-        eye = response % 2
-        fit = least_squares if response < 2 else logistic_regression
-        coefficients = fit(with_intercept(data.covariates[:, eye]), data.y[:, response])
+        eye, y = response % 2, data.y[:, response]
+        design = with_intercept(data.covariates[:, eye])
+        if response < 2:
+            coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
+        else:
+            coefficients = logistic_regression(design, y)
         columns.append(with_intercept(on.covariates[:, eye]) @ coefficients)
     return np.stack(columns, axis=1)
-
-
-def double_sigmoid(outputs: np.ndarray) -> np.ndarray:
-    r"""Return outputs whose logits were replaced by their probabilities.
-
-    An estimator that takes these for logits applies the sigmoid twice, :math:`c = -\Phi^{-1}\{\mathcal S(\hat p)\}`:
-    a reading that the paper's notation invites, where :math:`\hat\mu` is a logit here and a probability there.
-    """
-    return np.concatenate([outputs[:, :2], expit(outputs[:, 2:])], axis=1)
 
 
 def with_intercept(covariates: np.ndarray) -> np.ndarray:
@@ -151,42 +135,36 @@ def with_intercept(covariates: np.ndarray) -> np.ndarray:
     return np.concatenate([np.ones((len(covariates), 1)), covariates], axis=1)
 
 
-def least_squares(design: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return ordinary least-squares coefficients."""
-    return np.linalg.lstsq(design, y, rcond=None)[0]
+def logistic_regression(design: np.ndarray, y: np.ndarray, ridge: float = 1e-8) -> np.ndarray:
+    """Return maximum likelihood coefficients of a logistic regression.
 
-
-def logistic_regression(
-    design: np.ndarray, y: np.ndarray, ridge: float = 1e-8, max_iter: int = 50, tol: float = 1e-10
-) -> np.ndarray:
-    """Return maximum likelihood coefficients of a logistic regression, by Newton's method with step halving.
+    By Newton's method with step halving, 50 steps at most.
 
     Parameters
     ----------
     design : (n, k) array, intercept included
     y : (n,) array of 0 and 1
     ridge : float
-        Half of it times the sum of squared coefficients is added to the negative log-likelihood. With separable
-        classes no maximum exists, and the default keeps the coefficients finite (and very large).
+        Half of it times the sum of squared coefficients is added to the negative log-likelihood.
+        With separable classes no maximum exists, and the default keeps the coefficients finite
+        (and very large).
     """
-    coefficients = np.zeros(design.shape[1])
 
-    def objective(b):
+    def objective(b: np.ndarray) -> float:
         return np.logaddexp(0.0, (1.0 - 2.0 * y) * (design @ b)).sum() + 0.5 * ridge * b @ b
 
+    coefficients = np.zeros(design.shape[1])
     value = objective(coefficients)
-    for _ in range(max_iter):
+    for _ in range(50):
         probability = expit(design @ coefficients)
-        weight = probability * (1.0 - probability)
         gradient = design.T @ (y - probability) - ridge * coefficients
-        step = np.linalg.solve(
-            (design.T * weight) @ design + ridge * np.eye(len(gradient)), gradient
-        )
+        information = (design.T * (probability * (1.0 - probability))) @ design
+        step = np.linalg.solve(information + ridge * np.eye(len(gradient)), gradient)
         length = 1.0
         while length > 1e-8 and objective(coefficients + length * step) > value:
             length *= 0.5
         coefficients, before = coefficients + length * step, value
         value = objective(coefficients)
-        if before - value < tol * (1.0 + abs(value)):
+        if before - value < 1e-10 * (1.0 + abs(value)):
             break
     return coefficients

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -34,14 +35,25 @@ def load_eyes(data: str, size: int, mirror: bool, folder: str | None = None) -> 
     if data == "synthetic eyes":
         return _synthetic_eyes(size)
     eyes = load_grape(folder, size=size, mirror=mirror)
-    eyes = eyes.with_images(eyes.images[np.arange(len(eyes))])
-    return PairedEyes(**{**eyes._fields(), **_age_and_camera(eyes, folder)})
+    images = eyes.images[np.arange(len(eyes))]
+    return eyes.replace(images=images, **_age_and_camera(eyes, folder))
+
+
+def one_eye(data: PairedEyes, j: int) -> PairedEyes:
+    """Return eye ``j`` of every patient, counted from 0, with its own responses, for CeCNN."""
+    return data.replace(
+        images=data.images[:, j : j + 1],
+        y=data.y[:, j::2],
+        responses=data.responses[j::2],
+        continuous=data.continuous // 2,
+        domains=data.domains[j : j + 1],
+        covariates=data.covariates[:, j : j + 1],
+    )
 
 
 def _age_and_camera(eyes: PairedEyes, folder: str | None) -> dict[str, Any]:
-    from cevit_lib.datasets.grape import _find, _pairs
-
-    table = _pairs(_find(folder)).set_index("subject").loc[list(eyes.ids)]
+    table = pd.read_csv(data_folder("grape", folder) / "pairs.csv", dtype=str)
+    table = table.set_index("subject").loc[list(eyes.ids)]
     cameras = sorted(set(table["camera_os"]) | set(table["camera_od"]))
     columns = [
         np.stack([table[f"age_{eye}"].astype(float), table[f"camera_{eye}"] == cameras[0]], 1)

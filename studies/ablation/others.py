@@ -20,7 +20,7 @@ from cevit_lib.datasets.splits import Split
 from cevit_lib.estimation import GaussianScoreCorrelation
 from cevit_lib.records import new_record, rounded
 from cevit_lib.training import Recipe, fit_copula, fit_warm_up, predict_outputs, streams
-from studies.ablation.data import load_eyes, partition
+from studies.ablation.data import load_eyes, one_eye, partition
 from studies.ablation.predecessors import CeCNN, OUCopulaCNN
 from studies.simulation.fits import SHRINK_TO, _fitted, scores
 
@@ -93,13 +93,15 @@ def fit_predecessors(
     split = partition(eyes, c)
     train, test = eyes.subset(split.train), eyes.subset(split.test)
     arms, used = {}, {}
-    one_eye = [_arms("CeCNN", train.eye(j), test.eye(j), c, seed, j, device) for j in range(2)]
-    for stage in one_eye[0][0]:
+    single = [
+        _arms("CeCNN", one_eye(train, j), one_eye(test, j), c, seed, j, device) for j in range(2)
+    ]
+    for stage in single[0][0]:
         name = f"CeCNN {stage}"
         arms[name] = torch.stack(
-            [one_eye[j][0][stage][:, k] for k in range(2) for j in range(2)], 1
+            [single[j][0][stage][:, k] for k in range(2) for j in range(2)], 1
         )
-        used[name] = side_by_side([own[1] for own in one_eye])
+        used[name] = side_by_side([own[1] for own in single])
     both, estimate = _arms("OUCopulaCNN", train, test, c, seed, 2, device)
     arms |= {f"OUCopulaCNN {stage}": outputs for stage, outputs in both.items()}
     used |= {f"OUCopulaCNN {stage}": estimate for stage in both}

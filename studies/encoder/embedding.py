@@ -60,7 +60,7 @@ def synthetic_stand_in(size: int) -> tuple[Tensor, PairedEyes]:
     pairs = SyntheticPairs(24, np.random.default_rng(SEED))
     images = torch.nn.functional.interpolate(pairs.images.flatten(0, 1), size).expand(-1, 3, -1, -1)
     images = (255 * images.clamp(0, 1)).to(torch.uint8)
-    return images, pairs.with_images(images.view(len(pairs), 2, 3, size, size))
+    return images, pairs.replace(images=images.view(len(pairs), 2, 3, size, size))
 
 
 @torch.no_grad()

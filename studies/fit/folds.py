@@ -3,7 +3,14 @@
 import argparse
 from typing import Any, Literal
 
-from cevit_lib import clinic as fit
+from cevit_lib.clinic import (
+    configuration_of,
+    data_configuration,
+    fit_fold,
+    load_data,
+    run_fit,
+)
+from cevit_lib.clinic.options import add_fit_arguments
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import load_records
 
@@ -27,7 +34,7 @@ SMOKE = {
 def options_of(data: str, seed: int, *more: str) -> argparse.Namespace:
     """Return what ``cevit fit --data DATA --seed SEED ...`` would be given."""
     parser = argparse.ArgumentParser()
-    fit.add_fit_arguments(parser)
+    add_fit_arguments(parser)
     return parser.parse_args(["--data", data, "--seed", str(seed), *more])
 
 
@@ -51,14 +58,12 @@ def records_of(data: Literal["synthetic", "grape"], scale: str, seed: int) -> li
     """
     if scale == "smoke":
         options = options_of(data, seed, "--scale", "smoke", *SMOKE[data])
-        loaded = fit.load_data(fit._data_configuration(options))
-        return [fit.fit_fold(fit.configuration_of(options, 1), seed, loaded, "smoke")[0]]
+        loaded = load_data(data_configuration(options))
+        return [fit_fold(configuration_of(options, 1), seed, loaded, "smoke")[0]]
     options = options_of(data, seed)
-    if scale == "paper" and fit.run_fit(options):
+    if scale == "paper" and run_fit(options):
         raise ProvenanceError(f"a fold of {data!r} failed; its message stands above.")
-    wanted = {
-        key: value for key, value in fit.configuration_of(options, 1).items() if key != "fold"
-    }
+    wanted = {key: value for key, value in configuration_of(options, 1).items() if key != "fold"}
     try:
         found = [
             r for r in load_records(f"fit-{data}", configuration=wanted) if r["seeds"] == [seed]

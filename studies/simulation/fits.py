@@ -292,8 +292,8 @@ def _assemble(fits, device):
     for c, seed in fits:
         key = (c["dataset"], c["strength"])
         own = unique[key]
-        bare = own.with_images(
-            torch.zeros(len(own), 2, 1, 1, 1)
+        bare = own.replace(
+            images=torch.zeros(len(own), 2, 1, 1, 1)
         )  # a split reads labels: no image need be copied
         split = split_by_patient(bare, c["folds"], streams(seed, c["dataset"]).split)[c["fold"] - 1]
         inner = hold_out(
