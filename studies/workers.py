@@ -63,6 +63,24 @@ def run_number(
     return run_study(study, scale, device=device, folder=folder, only=[number])[0]
 
 
+class SideBySide:
+    """A study of ``studies.simulation`` under the interface of ``studies.study.Study``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def listing(self, scale: str, folder: Any) -> list[dict[str, Any]]:
+        """Return one entry a fit."""
+        return listing(self.name, scale, folder)
+
+    def run(self, scale: str, folder: Any, devices: Sequence, only: Sequence[int] = ()) -> None:
+        """Make some fits of the grid on one device, or all on several."""
+        for number in only:
+            run_number(self.name, number, scale, devices[0], folder)
+        if not only:
+            run_on_devices(self.name, scale, [device or "cpu" for device in devices], folder=folder)
+
+
 def run_on_devices(
     study: str,
     scale: str = "paper",

@@ -13,9 +13,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from cevit_lib.copula import CopulaParameters, log_density
-from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, double_sigmoid, plug_in_outputs
+from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, plug_in_outputs
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
     ExactEM,
@@ -68,6 +69,16 @@ COMPARED = (
 )
 #: Held-out likelihoods are also given for these matrices, which no estimator made.
 REFERENCES = ("truth", "independence", "rho12 only")
+
+
+def double_sigmoid(outputs: np.ndarray) -> np.ndarray:
+    r"""Return outputs whose logits were replaced by their probabilities.
+
+    An estimator that takes these for logits applies the sigmoid twice,
+    :math:`c = -\Phi^{-1}\{\mathcal S(\hat p)\}`: a reading that the paper's notation invites, where
+    :math:`\hat\mu` is a logit here and a probability there.
+    """
+    return np.concatenate([outputs[:, :2], expit(outputs[:, 2:])], axis=1)
 
 
 def configuration(beta_latent, seed_label: str, scale: str = "paper", **changes) -> dict:
