@@ -1,10 +1,12 @@
-"""Comparing two models on the same folds: effect sizes by their names, and tests that know what was resampled.
+"""Comparing two models on the same folds: effect sizes by their names, and tests that know what was
+resampled.
 
-The paper reports "Cohen's d" and the p-value of a paired t-test over cross-validated folds. Two things are hidden in
-that sentence. There are two paired Cohen's d, often several-fold apart: ``d_z`` divides the mean difference by the
-standard deviation of the differences, ``d_av`` by the average standard deviation of the two models' values. And folds
-of one cross-validation share their training patients, so their differences are not independent and the plain test's
-p-value is too small :cite:`nadeau2003inference`.
+The paper reports "Cohen's d" and the p-value of a paired t-test over cross-validated folds. Two
+things are hidden in that sentence. There are two paired Cohen's d, often several-fold apart:
+``d_z`` divides the mean difference by the standard deviation of the differences, ``d_av`` by the
+average standard deviation of the two models' values. And folds of one cross-validation share their
+training patients, so their differences are not independent and the plain test's p-value is too
+small :cite:`nadeau2003inference`.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,7 +19,8 @@ from cevit_lib.errors import ShapeError
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Model ``a`` against model ``b`` on the same folds; differences are ``a - b``, and keep their sign.
+    """Model ``a`` against model ``b`` on the same folds; differences are ``a - b``, and keep their
+    sign.
 
     Attributes
     ----------
@@ -28,17 +31,21 @@ class PairedComparison:
     d_z : float
         Mean difference over the standard deviation of the differences.
     d_av : float
-        Mean difference over the root mean of both models' variances (what pingouin calls ``cohen_d`` of a paired test).
+        Mean difference over the root mean of both models' variances (what pingouin calls
+        ``cohen_d`` of a paired test).
     t, p : float
         Plain paired t-test over folds.
     p_corrected : float
-        Corrected resampled t-test: the variance of the mean is multiplied by ``1 + k * test / train``.
+        Corrected resampled t-test: the variance of the mean is multiplied by ``1 + k * test /
+        train``.
     low_corrected, high_corrected : float
         The 95 % interval that belongs to the corrected test.
     p_datasets : float
-        Paired t-test over the data sets' means, the only independent units; NaN with fewer than two.
+        Paired t-test over the data sets' means, the only independent units; NaN with fewer than
+        two.
     smallest_sign_p : float
-        Smallest two-sided p-value that a sign test over the data sets could reach: what so few of them can say at all.
+        Smallest two-sided p-value that a sign test over the data sets could reach: what so few of
+        them can say at all.
     """
 
     folds: int
@@ -101,14 +108,15 @@ def compare_paired(
     Examples
     --------
     >>> found = compare_paired([0.80, 0.84, 0.81, 0.85, 0.83], [0.78, 0.83, 0.80, 0.82, 0.80])
-    >>> round(found.difference, 3), found.p < found.p_corrected  # folds share patients: the plain p-value is too small
-    (0.02, True)
+    >>> round(found.difference, 3), found.p < found.p_corrected  # folds share patients: the plain
+    p-value is too small (0.02, True)
     """
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     labels = np.zeros(a.shape) if datasets is None else np.asarray(datasets)
     if a.ndim != 1 or a.shape != b.shape or labels.shape != a.shape or len(a) < 2:
         raise ShapeError(
-            f"a {a.shape}, b {b.shape} and datasets {labels.shape} must all be (k,) with k of 2 or more."
+            f"a {a.shape}, b {b.shape} and datasets {labels.shape} must all be (k,) with k of 2 "
+            "or more."
         )
     groups = np.unique(labels)
     per_group = np.array([(a - b)[labels == group].mean() for group in groups])
@@ -140,13 +148,17 @@ def compare_paired(
 
 
 def cohen_d_z(a: Any, b: Any) -> float:
-    """Return the mean of ``a - b`` over the standard deviation of ``a - b``, with its sign; NaN when that is 0."""
+    """Return the mean of ``a - b`` over the standard deviation of ``a - b``, with its sign; NaN
+    when that is 0.
+    """
     difference = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     return _ratio(difference.mean(), difference.std(ddof=1))
 
 
 def cohen_d_av(a: Any, b: Any) -> float:
-    """Return the mean of ``a - b`` over the root of the mean of both variances, with its sign; NaN when that is 0."""
+    """Return the mean of ``a - b`` over the root of the mean of both variances, with its sign; NaN
+    when that is 0.
+    """
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     return _ratio((a - b).mean(), np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2))
 

@@ -7,8 +7,8 @@ A study's module names its settings and its fit, and leaves the rest to this obj
     STUDY.collect("stored")       # what a page draws
     STUDY.refit(record)           # for ``cevit verify``
 
-Its line in ``cevit_lib/records/studies.json`` says where the object stands, so that ``python -m studies NAME`` and
-``cevit verify`` find it.
+Its line in ``cevit_lib/records/studies.json`` says where the object stands, so that ``python -m
+studies NAME`` and ``cevit verify`` find it.
 """
 
 import contextlib
@@ -78,14 +78,17 @@ class Study:
     settings : callable
         ``settings(scale)`` returns configuration and seed of every fit, in an order that stays.
     fit : callable
-        ``fit(configuration, seed, scale)`` returns the content of a record: ``metrics``, and what else
-        ``cevit_lib.records.new_record`` takes. With ``together`` it takes a list of fits instead.
+        ``fit(configuration, seed, scale)`` returns the content of a record: ``metrics``, and what
+        else ``cevit_lib.records.new_record`` takes. With ``together`` it takes a list of fits
+        instead.
     device : str, optional
-        ``"cpu"`` for small numerical studies: they run on one thread, so that their bits do not depend on the number
-        of cores. Otherwise ``fit`` is told the device, as its last argument ``device``.
+        ``"cpu"`` for small numerical studies: they run on one thread, so that their bits do not
+        depend on the number of cores. Otherwise ``fit`` is told the device, as its last argument
+        ``device``.
     together : tuple of str, optional
-        Keys of the configuration in which fits that are trained side by side may differ. Where it is given, ``fit``
-        is called as ``fit(fits, scale, device)`` for fits that differ in nothing else, and returns one content each.
+        Keys of the configuration in which fits that are trained side by side may differ. Where it
+        is given, ``fit`` is called as ``fit(fits, scale, device)`` for fits that differ in nothing
+        else, and returns one content each.
     facts : callable, optional
         ``facts(configuration)`` describes the data where they are part of a record's identity.
     """
@@ -97,7 +100,9 @@ class Study:
     together: tuple[str, ...] | None = None
     facts: Callable[[dict], dict] | None = None
     at_once: int = 25
-    """Most fits side by side: 25 of the paper's simulation fill an H100. What is cut off loses at most so many."""
+    """Most fits side by side: 25 of the paper's simulation fill an H100. What is cut off loses at
+    most so many.
+    """
 
     def run(
         self,
@@ -115,8 +120,8 @@ class Study:
         folder : path, optional
             Where records go (default ``results``; smoke records to the scratch folder).
         devices : sequence of str
-            A worker process each, such as ``("cuda:0", "cuda:1")`` or ``("cpu", "cpu")``. One alone needs no worker;
-            ``None`` is the accelerator that is there.
+            A worker process each, such as ``("cuda:0", "cuda:1")`` or ``("cpu", "cpu")``. One alone
+            needs no worker; ``None`` is the accelerator that is there.
         only : iterable of int, optional
             Numbers of the fits to make, counted from 0.
         report : callable
@@ -127,7 +132,8 @@ class Study:
         ParameterError
             A number that the study does not have.
         TrainingError
-            Some fits failed: the message lists them. All others have their records; the next call tries those alone.
+            Some fits failed: the message lists them. All others have their records; the next call
+            tries those alone.
         """
         wanted = self.settings(scale)
         numbers = list(range(len(wanted)) if only is None else only)
@@ -145,8 +151,10 @@ class Study:
         lacking = [k for k in numbers if records[k] is None]
         if lacking:
             raise TrainingError(
-                f"{self.name}: {len(numbers) - len(lacking)} of {len(numbers)} fits have a record; without one are "
-                f"numbers {_listed(lacking)}. {' | '.join(told)} The same call tries only these again."
+                f"{self.name}: {len(numbers) - len(lacking)} of {len(numbers)} fits have a "
+                "record; without one are "
+                f"numbers {_listed(lacking)}. {' | '.join(told)} The same call tries only these "
+                "again."
             )
         return list(records.values())
 
@@ -162,7 +170,8 @@ class Study:
         again = self._fitted([fit], record["scale"], None)[0]
         if again["data"] != record["data"]:
             raise DataError(
-                f"the data are not those of the record: {again['data']} here, {record['data']} there."
+                f"the data are not those of the record: {again['data']} here, {record['data']} "
+                "there."
             )
         return again
 
@@ -174,17 +183,19 @@ class Study:
         Parameters
         ----------
         scale : {"stored", "smoke", "paper"}
-            Stored ones; those of a tiny grid, fitted now; or the paper's, with the gaps fitted now on every CUDA
-            device that is there.
+            Stored ones; those of a tiny grid, fitted now; or the paper's, with the gaps fitted now
+            on every CUDA device that is there.
         folder : path, optional
             Where records are read and written.
         required : bool
-            Without it, a stored study that has no record yet is a grid of none, and whoever shows it says so.
+            Without it, a stored study that has no record yet is a grid of none, and whoever shows
+            it says so.
 
         Raises
         ------
         ProvenanceError
-            ``"stored"`` and no record that may be published; the message names the run that makes it.
+            ``"stored"`` and no record that may be published; the message names the run that makes
+            it.
         """
         if scale == "smoke":
             with one_thread():
@@ -210,7 +221,9 @@ class Study:
         return entries
 
     def deal(self, scale: str, missing: Iterable[int], hands: int) -> list[list[int]]:
-        """Return a share of the missing fits for each worker, fits of one shape evenly: they take equally long."""
+        """Return a share of the missing fits for each worker, fits of one shape evenly: they take
+        equally long.
+        """
         wanted = self.settings(scale)
         ordered = sorted(missing, key=lambda k: (self._shape(wanted[k][0]), k))
         return [ordered[hand::hands] for hand in range(hands)]
@@ -296,7 +309,9 @@ def find(name: str) -> Study:
 
 
 def replications(replicate: Callable, configuration: dict, seed: int) -> dict[str, list]:
-    """Return columns of a Monte Carlo study: ``replicate(configuration, stream)`` gives a row from its own stream."""
+    """Return columns of a Monte Carlo study: ``replicate(configuration, stream)`` gives a row from
+    its own stream.
+    """
     streams = np.random.SeedSequence(seed).spawn(configuration["replications"])
     rows = [replicate(configuration, stream) for stream in streams]
     return {name: [row[name] for row in rows] for name in rows[0]}
@@ -318,7 +333,9 @@ def one_thread() -> Iterator[None]:
 
 
 def _side_by_side(make: Callable, tasks: list[tuple]) -> list[str]:
-    """Make each task in a process of its own; joblib's workers stay, with all that they have compiled."""
+    """Make each task in a process of its own; joblib's workers stay, with all that they have
+    compiled.
+    """
     from joblib import Parallel, delayed
 
     work = delayed(_in_worker)

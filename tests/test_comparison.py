@@ -1,4 +1,4 @@
-"""Paired comparisons: known effect sizes, names that cannot be mixed up, and a corrected test that keeps its level."""
+"""Paired comparisons: known effect sizes, names, and a corrected test that keeps its level."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """How good predictions are: by eye, by patient and jointly, with intervals that resample patients.
 
-What cannot be computed is NaN, and :class:`Metrics` says why. Functions of one response take arrays ``(n,)`` and leave
-out what was not observed; nothing here knows where a prediction came from.
+What cannot be computed is NaN, and :class:`Metrics` says why. Functions of one response take arrays
+``(n,)`` and leave out what was not observed; nothing here knows where a prediction came from.
 """
 
 from cevit_lib.metrics.agreement import (

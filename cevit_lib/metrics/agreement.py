@@ -1,4 +1,6 @@
-"""How far predicted lengths are from measured ones: errors, shares within limits, R squared, Bland and Altman."""
+"""How far predicted lengths are from measured ones: errors, shares within limits, R squared, Bland
+and Altman.
+"""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +10,8 @@ from cevit_lib.metrics.arrays import observed_pair, scored
 
 
 def mean_absolute_error(predicted: Any, observed: Any) -> float:
-    """Return the mean of ``|predicted - observed|`` over what was observed, in the response's units (or NaN).
+    """Return the mean of ``|predicted - observed|`` over what was observed, in the response's units
+    (or NaN).
 
     Examples
     --------
@@ -19,12 +22,16 @@ def mean_absolute_error(predicted: Any, observed: Any) -> float:
 
 
 def root_mean_squared_error(predicted: Any, observed: Any) -> float:
-    """Return the root of the mean squared difference over what was observed, in the response's units (or NaN)."""
+    """Return the root of the mean squared difference over what was observed, in the response's
+    units (or NaN).
+    """
     return scored("root_mean_squared_error", predicted, observed)
 
 
 def share_within(predicted: Any, observed: Any, limit: float) -> float:
-    """Return the share of predictions at most ``limit`` (in the response's units) off; NaN without an observation."""
+    """Return the share of predictions at most ``limit`` (in the response's units) off; NaN without
+    an observation.
+    """
     predicted, observed = observed_pair(predicted, observed)
     # a difference of two decimals that should equal the limit may miss it by rounding
     near = np.abs(predicted - observed) <= limit * (1 + 1e-12)
@@ -34,7 +41,8 @@ def share_within(predicted: Any, observed: Any, limit: float) -> float:
 def r_squared(predicted: Any, observed: Any) -> float:
     """Return ``1 - SSE / SST``, with SST about the mean of what was observed *here*.
 
-    Below zero where that mean, which no forecast can know, would have done better; NaN where nothing varies.
+    Below zero where that mean, which no forecast can know, would have done better; NaN where
+    nothing varies.
     """
     return scored("r2_score", predicted, observed, vary=True)
 
@@ -47,9 +55,11 @@ class Agreement(NamedTuple):
     bias, low, high : float
         Mean difference, and the limits within which 95 % of differences lie if they are normal.
     slope, slope_error : float
-        Of the regression of the difference on the mean of both :cite:`bland1986statistical`, with its standard error.
+        Of the regression of the difference on the mean of both :cite:`bland1986statistical`, with
+        its standard error.
     slope_on_observed : float
-        Of the regression on the measured value. Even the best forecast has ``-(1 - R^2)`` here: regression to the mean.
+        Of the regression on the measured value. Even the best forecast has ``-(1 - R^2)`` here:
+        regression to the mean.
     """
 
     bias: float

@@ -1,4 +1,6 @@
-"""What all metrics share: numbers as NumPy arrays, without what was not observed; scikit-learn behind that mask."""
+"""What all metrics share: numbers as NumPy arrays, without what was not observed; scikit-learn
+behind that mask.
+"""
 
 from typing import Any
 
@@ -35,7 +37,8 @@ def observed_pair(predicted: Any, observed: Any) -> tuple[np.ndarray, np.ndarray
 
 
 def scored(metric: str, predicted: Any, observed: Any, vary: bool = False) -> float:
-    """Return a metric of scikit-learn on what was observed; NaN without it or with a prediction that is not finite.
+    """Return a metric of scikit-learn on what was observed; NaN without it or with a prediction
+    that is not finite.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Confidence intervals that resample patients, never eyes.
 
-Two eyes of a patient err alike, so resampling eyes pretends to more data than there are: its intervals are too narrow
-:cite:`ying2017tutorial`. A resample here draws patients with replacement and takes all rows of each.
+Two eyes of a patient err alike, so resampling eyes pretends to more data than there are: its
+intervals are too narrow :cite:`ying2017tutorial`. A resample here draws patients with replacement
+and takes all rows of each.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import numpy as np
 from cevit_lib.errors import DataError, ParameterError
 
 MOST_UNDEFINED = 0.1
-"""Above this share of resamples in which a metric is undefined (one class only) no interval is given."""
+"""Above this share of resamples in which a metric is undefined (one class only) no interval is
+given.
+"""
 
 
 class Interval(NamedTuple):
@@ -23,7 +26,8 @@ class Interval(NamedTuple):
     value : float
         On the patients themselves.
     low, high : float
-        Interval; NaN where the metric or more than ``MOST_UNDEFINED`` of the resamples are undefined.
+        Interval; NaN where the metric or more than ``MOST_UNDEFINED`` of the resamples are
+        undefined.
     standard_error : float
         Standard deviation over the resamples.
     undefined : int
@@ -50,8 +54,8 @@ def patient_bootstrap(
     Parameters
     ----------
     statistic : callable
-        Takes row numbers (a row of a patient drawn twice comes twice) and returns a float, a dict of floats, or
-        :class:`Metrics`. All metrics of a dict share the resamples.
+        Takes row numbers (a row of a patient drawn twice comes twice) and returns a float, a dict
+        of floats, or :class:`Metrics`. All metrics of a dict share the resamples.
     patients : int or sequence
         Number of patients with one row each, or the patient of every row.
     rng : numpy.random.Generator
@@ -71,7 +75,8 @@ def patient_bootstrap(
 
     Examples
     --------
-    >>> interval = patient_bootstrap(lambda rows: mean_absolute_error(mu[rows], y[rows]), ids, rng)  # doctest: +SKIP
+    >>> interval = patient_bootstrap(lambda rows: mean_absolute_error(mu[rows], y[rows]), ids, rng)
+    # doctest: +SKIP
     """
     if not 0 < level < 1 or replications < 20:
         raise ParameterError(

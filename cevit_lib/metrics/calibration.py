@@ -1,4 +1,6 @@
-"""Whether 30 percent means 30 in a hundred: calibration :cite:`vancalster2019calibration`, Brier score, the curve."""
+"""Whether 30 percent means 30 in a hundred: calibration :cite:`vancalster2019calibration`, Brier
+score, the curve.
+"""
 
 from typing import Any, NamedTuple
 
@@ -19,10 +21,11 @@ class Calibration(NamedTuple):
     Attributes
     ----------
     intercept : float
-        Of a logistic regression of the labels with the predicted logit as offset ("calibration in the large"): 0 where
-        the mean probability is right, positive where it is too low.
+        Of a logistic regression of the labels with the predicted logit as offset ("calibration in
+        the large"): 0 where the mean probability is right, positive where it is too low.
     slope : float
-        Of a logistic regression on the predicted logit: 1 where it is right, below 1 where predictions are too extreme.
+        Of a logistic regression on the predicted logit: 1 where it is right, below 1 where
+        predictions are too extreme.
     brier : float
         Mean squared difference of probability and label.
     reason : str or None
@@ -43,8 +46,8 @@ def brier_score(probabilities: Any, labels: Any) -> float:
 def calibration(probabilities: Any, labels: Any) -> Calibration:
     """Return intercept, slope and Brier score.
 
-    A slope exists only where the probabilities of the two classes overlap; where they are separated the regression's
-    slope is infinite and NaN is returned with that reason.
+    A slope exists only where the probabilities of the two classes overlap; where they are separated
+    the regression's slope is infinite and NaN is returned with that reason.
 
     Parameters
     ----------
@@ -97,7 +100,8 @@ class CalibrationCurve(NamedTuple):
 def calibration_curve(probabilities: Any, labels: Any, bins: int = 5) -> CalibrationCurve:
     """Return shares of positives in groups of (nearly) equal size, ordered by probability.
 
-    Wilson's intervals take the labels as independent: give one eye of each patient, or a patient-level answer.
+    Wilson's intervals take the labels as independent: give one eye of each patient, or a
+    patient-level answer.
     """
     from scipy.stats import binomtest
 

@@ -1,4 +1,6 @@
-"""Yes-or-no answers: accuracy, area under the curve, sensitivity at a specificity that other patients fixed."""
+"""Yes-or-no answers: accuracy, area under the curve, sensitivity at a specificity that other
+patients fixed.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ from cevit_lib.metrics.arrays import as_array, observed_pair, scored
 
 
 def class_reason(labels: Any) -> str | None:
-    """Return why no metric that compares the classes can be computed, or None where both are there."""
+    """Return why no metric that compares the classes exists, or None where both are there."""
     labels = as_array(labels)
     zeros, ones = int((labels == 0).sum()), int((labels == 1).sum())
     if zeros + ones == 0:
@@ -23,7 +25,8 @@ def accuracy(classes: Any, labels: Any) -> float:
 
 
 def joint_accuracy(classes: Any, labels: Any) -> float:
-    """Return the share of patients whose labels are all right together, of those with all labels observed.
+    """Return the share of patients whose labels are all right together, of those with all labels
+    observed.
 
     Parameters
     ----------
@@ -42,7 +45,8 @@ def joint_accuracy(classes: Any, labels: Any) -> float:
 
 
 def area_under_curve(scores: Any, labels: Any) -> float:
-    """Return the probability that a random positive has the larger score than a random negative (ties count half).
+    """Return the probability that a random positive has the larger score than a random negative
+    (ties count half).
 
     NaN when the observed labels have one class only.
     """
@@ -50,10 +54,11 @@ def area_under_curve(scores: Any, labels: Any) -> float:
 
 
 def threshold_at_specificity(scores: Any, labels: Any, specificity: float = 0.9) -> float:
-    """Return the smallest score above which "yes" leaves at least this share of the negatives right.
+    """Return the smallest score above which "yes" leaves at least this share of the negatives
+    right.
 
-    Ask it of *validation* patients and apply it to others with :func:`detection_at`: a threshold that was chosen on the
-    patients it is judged by looks better than it is.
+    Ask it of *validation* patients and apply it to others with :func:`detection_at`: a threshold
+    that was chosen on the patients it is judged by looks better than it is.
 
     Parameters
     ----------
@@ -82,7 +87,9 @@ def threshold_at_specificity(scores: Any, labels: Any, specificity: float = 0.9)
 
 
 class Detection(NamedTuple):
-    """What a fixed threshold does: shares of the positives found and of the negatives left alone (NaN without any)."""
+    """What a fixed threshold does: shares of the positives found and of the negatives left alone
+    (NaN without any).
+    """
 
     sensitivity: float
     specificity: float
@@ -101,7 +108,8 @@ def detection_at(scores: Any, labels: Any, threshold: float) -> Detection:
 def predictive_values(
     sensitivity: float, specificity: float, prevalence: float
 ) -> tuple[float, float]:
-    """Return positive and negative predictive value where ``prevalence`` of the people have the condition (Bayes).
+    """Return positive and negative predictive value where ``prevalence`` of the people have the
+    condition (Bayes).
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""From two eyes to one patient: any eye, the worse eye, both eyes; joint probabilities; eyes that differ."""
+"""From two eyes to one patient: any eye, the worse eye, both eyes; joint probabilities; eyes that
+differ.
+"""
 
 from typing import Any, Literal
 
@@ -8,7 +10,9 @@ from cevit_lib.errors import LabelError, ParameterError, ShapeError
 from cevit_lib.metrics.arrays import as_array, two_eyes
 
 LEVELS = ("any", "worse", "both")
-"""Questions about a patient. "Worse" has the label of "any", but its score is the larger one of the two margins."""
+"""Questions about a patient. "Worse" has the label of "any", but its score is the larger one of the
+two margins.
+"""
 
 
 def check_cells(cells: Any) -> np.ndarray:
@@ -17,7 +21,8 @@ def check_cells(cells: Any) -> np.ndarray:
     Raises
     ------
     ShapeError, LabelError
-        Another shape, or rows that are no distributions; ``class_probabilities(..., formula="printed")`` gives such.
+        Another shape, or rows that are no distributions; ``class_probabilities(...,
+        formula="printed")`` gives such.
     """
     cells = as_array(cells)
     if cells.ndim != 3 or cells.shape[1:] != (2, 2):
@@ -34,7 +39,9 @@ def check_cells(cells: Any) -> np.ndarray:
 
 
 def independent_cells(probabilities: Any) -> np.ndarray:
-    """Return the cells ``(n, 2, 2)`` of two eyes taken for independent, from their margins ``(n, 2)``."""
+    """Return the cells ``(n, 2, 2)`` of two eyes taken for independent, from their margins ``(n,
+    2)``.
+    """
     p = two_eyes(probabilities, "probabilities")
     return (
         np.stack([1 - p[:, 0], p[:, 0]], 1)[:, :, None]
@@ -45,7 +52,8 @@ def independent_cells(probabilities: Any) -> np.ndarray:
 def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
     """Return one label a patient ``(n,)`` from those of both eyes ``(n, 2)``.
 
-    A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye makes "any" certain.
+    A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye
+    makes "any" certain.
 
     Raises
     ------
@@ -66,8 +74,9 @@ def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.nd
 def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
     """Return the probability of each patient's answer ``(n,)`` from the cells ``(n, 2, 2)``.
 
-    "any" is ``1 - P(neither)`` and "both" ``P(both)``; "worse" is the larger margin, which is what remains to someone
-    who knows the margins only. It is a score and, unless the eyes agree always, too small as a probability of "any".
+    "any" is ``1 - P(neither)`` and "both" ``P(both)``; "worse" is the larger margin, which is what
+    remains to someone who knows the margins only. It is a score and, unless the eyes agree always,
+    too small as a probability of "any".
 
     Raises
     ------
@@ -82,15 +91,17 @@ def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.nda
 def asymmetric(values: Any, limit: float = 0.0) -> np.ndarray:
     """Return ``(n,)`` booleans: both eyes are observed and differ by more than ``limit``.
 
-    The group is chosen by what is to be predicted, so its errors are larger than those of any group that could be named
-    beforehand: use it to compare models, not to quote an error.
+    The group is chosen by what is to be predicted, so its errors are larger than those of any group
+    that could be named beforehand: use it to compare models, not to quote an error.
     """
     values = two_eyes(values, "values")
     return np.abs(values[:, 0] - values[:, 1]) > limit * (1 + 1e-12)  # False where one is NaN
 
 
 def joint_log_score(cells: Any, labels: Any) -> float:
-    """Return the mean of ``-log P(observed pair of labels)`` over patients with both; lower is better."""
+    """Return the mean of ``-log P(observed pair of labels)`` over patients with both; lower is
+    better.
+    """
     cells, left, right = _whole(cells, labels)
     with np.errstate(divide="ignore"):
         return (
@@ -101,7 +112,9 @@ def joint_log_score(cells: Any, labels: Any) -> float:
 
 
 def joint_brier_score(cells: Any, labels: Any) -> float:
-    """Return the mean over patients of the squared distance between the four cells and what happened; in [0, 2]."""
+    """Return the mean over patients of the squared distance between the four cells and what
+    happened; in [0, 2].
+    """
     cells, left, right = _whole(cells, labels)
     happened = np.zeros_like(cells)
     happened[np.arange(len(left)), left, right] = 1
@@ -109,7 +122,8 @@ def joint_brier_score(cells: Any, labels: Any) -> float:
 
 
 def rightly_ordered(scores: Any, labels: Any) -> float:
-    """Return, of the patients with exactly one positive eye, the share whose positive eye has the larger score.
+    """Return, of the patients with exactly one positive eye, the share whose positive eye has the
+    larger score.
 
     Ties count half: by chance it is 0.5. NaN where all patients' eyes agree.
     """

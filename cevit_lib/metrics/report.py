@@ -1,4 +1,6 @@
-"""One table of metrics for a set of predictions, per response, per patient and jointly; NaN comes with its reason."""
+"""One table of metrics for a set of predictions, per response, per patient and jointly; NaN comes
+with its reason.
+"""
 
 import os
 import re
@@ -48,7 +50,8 @@ class Metrics:
     Attributes
     ----------
     values : dict of float
-        Such as ``"MAE RNFL_OS (um)"``; lower is better for MAE and RMSE, higher for ACC, joint ACC and AUC.
+        Such as ``"MAE RNFL_OS (um)"``; lower is better for MAE and RMSE, higher for ACC, joint ACC
+        and AUC.
     reasons : dict of str
         For each name whose value is NaN.
     """
@@ -77,9 +80,11 @@ class Questions:
     limits : dict
         For a measure, limits of error whose shares are wanted, such as ``{"AL": (0.5, 1.0)}``.
     thresholds : dict
-        From :func:`thresholds_at_specificity` of *validation* patients: adds sensitivity and specificity.
+        From :func:`thresholds_at_specificity` of *validation* patients: adds sensitivity and
+        specificity.
     asymmetry : dict
-        For a continuous measure, by how much eyes must differ to count as asymmetric; labels are when they differ.
+        For a continuous measure, by how much eyes must differ to count as asymmetric; labels are
+        when they differ.
     """
 
     limits: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -94,7 +99,8 @@ def evaluate(
     continuous: int,
     joint_classes: Any | None = None,
 ) -> Metrics:
-    """Return MAE, RMSE, ACC by both rules, joint ACC and AUC of one set of predictions, per response.
+    """Return MAE, RMSE, ACC by both rules, joint ACC and AUC of one set of predictions, per
+    response.
 
     Parameters
     ----------
@@ -112,8 +118,8 @@ def evaluate(
     Returns
     -------
     Metrics
-        Keys ``MAE name, RMSE name, ACC name`` (each margin above 1/2), ``ACC joint rule name, AUC name, joint ACC`` and
-        ``joint ACC marginal rule``.
+        Keys ``MAE name, RMSE name, ACC name`` (each margin above 1/2), ``ACC joint rule name, AUC
+        name, joint ACC`` and ``joint ACC marginal rule``.
 
     Raises
     ------
@@ -148,7 +154,8 @@ def evaluate_pairs(
     cells: Any | None = None,
     questions: Questions | None = None,
 ) -> Metrics:
-    """Return what an eye clinic asks of predictions for both eyes: by eye, by patient, and where the eyes differ.
+    """Return what an eye clinic asks of predictions for both eyes: by eye, by patient, and where
+    the eyes differ.
 
     Parameters
     ----------
@@ -157,7 +164,8 @@ def evaluate_pairs(
     y : array, shape (n, p)
         Responses, NaN = not observed; the two eyes of a measure side by side, left eye first.
     responses : tuple of str
-        Names of the columns, such as ``("AL_OS", "AL_OD", "HM_OS", "HM_OD")``: the measures are ``AL`` and ``HM``.
+        Names of the columns, such as ``("AL_OS", "AL_OD", "HM_OS", "HM_OD")``: the measures are
+        ``AL`` and ``HM``.
     continuous : int
         How many columns are continuous.
     cells : array, shape (n, 2, 2), optional
@@ -168,17 +176,19 @@ def evaluate_pairs(
     Returns
     -------
     Metrics
-        Continuous, ``x`` being a column: ``MAE x, RMSE x, R2 x, bias x, slope x`` (Bland and Altman), ``within L x``;
-        of a measure ``m``: ``MAE m eyes`` (all eyes), ``MAE m worse``, ``MAE m difference`` (of the difference between
-        the eyes), ``patients m asymmetric``, ``MAE m asymmetric``, ``MAE m difference asymmetric``.
-        Binary, ``x`` being a column or one of ``m any, m worse, m both``: ``AUC x, Brier x, calibration intercept x,
-        calibration slope x, sensitivity x, specificity x``; of a measure: ``joint log score m, joint Brier m,
-        patients m asymmetric, ordered m`` (see ``cevit_lib.metrics.patients``).
+        Continuous, ``x`` being a column: ``MAE x, RMSE x, R2 x, bias x, slope x`` (Bland and
+        Altman), ``within L x``; of a measure ``m``: ``MAE m eyes`` (all eyes), ``MAE m worse``,
+        ``MAE m difference`` (of the difference between the eyes), ``patients m asymmetric``, ``MAE
+        m asymmetric``, ``MAE m difference asymmetric``. Binary, ``x`` being a column or one of ``m
+        any, m worse, m both``: ``AUC x, Brier x, calibration intercept x, calibration slope x,
+        sensitivity x, specificity x``; of a measure: ``joint log score m, joint Brier m, patients m
+        asymmetric, ordered m`` (see ``cevit_lib.metrics.patients``).
 
     Raises
     ------
     ShapeError, ParameterError
-        Shapes disagree, columns do not come in pairs, or a question names a measure that is not there.
+        Shapes disagree, columns do not come in pairs, or a question names a measure that is not
+        there.
     """
     measures, asked = _measures(outputs, y, responses, continuous), questions or Questions()
     lengths, labels = measures[: continuous // 2], measures[continuous // 2 :]
@@ -207,7 +217,8 @@ def thresholds_at_specificity(
 ) -> dict[str, float]:
     """Return thresholds on the probabilities of each binary column and each patient-level answer.
 
-    Arguments as in :func:`evaluate_pairs`, of *validation* patients; NaN where they hold no negative.
+    Arguments as in :func:`evaluate_pairs`, of *validation* patients; NaN where they hold no
+    negative.
     """
     return {
         key: threshold_at_specificity(score, label, specificity)
@@ -217,7 +228,9 @@ def thresholds_at_specificity(
 
 
 class _Measure(NamedTuple):
-    """What is measured in both eyes: its name, those of its columns, predictions and observations (n, 2)."""
+    """What is measured in both eyes: its name, those of its columns, predictions and observations
+    (n, 2).
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -229,11 +242,13 @@ class _Measure(NamedTuple):
         return list(zip(self.columns, self.predicted.T, self.observed.T, strict=True))
 
     def cells(self, given: Any) -> Any:
-        """Return the joint probabilities (n, 2, 2) of two labels, as given or of independent eyes."""
+        """Return joint probabilities (n, 2, 2) of two labels, as given or of independent eyes."""
         return independent_cells(expit(self.predicted)) if given is None else given
 
     def answers(self, cells: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return name, probability and label of each question: two about eyes, three about the patient."""
+        """Return name, probability and label of each question: two about eyes, three about the
+        patient.
+        """
         cells = self.cells(cells)
         by_eye = [(column, expit(logit), label) for column, logit, label in self.eyes()]
         return by_eye + [

@@ -3,7 +3,8 @@
 Writing one, at the end of a fit::
 
     from cevit_lib.records import new_record, write_record
-    record = new_record("toy-example", configuration={"n": 800, "estimator": "FastMCEM"}, seeds=range(100),
+    record = new_record("toy-example", configuration={"n": 800, "estimator": "FastMCEM"},
+    seeds=range(100),
                         metrics={"bias": [0.001, 0.002]}, scale="paper", seconds=12.5)
     write_record(record)                       # results/toy-example/<id>.json
 
@@ -13,7 +14,8 @@ Drawing a figure from them, and the line below it (a cell tagged ``hide-input``)
     records = load_records("toy-example", configuration={"n": 800})
     figure = plot_bias(records)
 
-    badge(records)       # record 7f3c1a… · 50 records · H100 · torch 2.14.1 · seeds 0-4 · commit 1a2b3c4
+    badge(records)       # record 7f3c1a… · 50 records · H100 · torch 2.14.1 · seeds 0-4 · commit
+    1a2b3c4
 
 Below a figure whose numbers were computed on the page itself stands ``live_badge(seconds)``.
 """

@@ -1,4 +1,6 @@
-"""``eval "$(python -m cevit_lib.records)"`` names the commit on a machine that gets a copy without its history."""
+"""``eval "$(python -m cevit_lib.records)"`` names the commit on a machine that gets a copy without
+its history.
+"""
 
 import sys
 
@@ -14,7 +16,8 @@ def main() -> int:
             print("this is not a clean clone: commit first, then copy", file=sys.stderr)
             return 2
         print(
-            f"export CEVIT_COMMIT={commit} CEVIT_CODE_HASH={commit_source_hash(commit, folders=CODE)}"
+            f"export CEVIT_COMMIT={commit} "
+            f"CEVIT_CODE_HASH={commit_source_hash(commit, folders=CODE)}"
         )
     except CevitError as error:
         print(error, file=sys.stderr)

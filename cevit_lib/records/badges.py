@@ -21,7 +21,8 @@ class Badge(str):
 def badge(records: list[dict] | dict) -> Badge:
     """Return ``record 7f3c1a… · 50 records · H100 · torch 2.14.1 · seeds 0-4 · commit 1a2b3c4``.
 
-    Several records share one short name, the hash of their ids; what differs between them is listed.
+    Several records share one short name, the hash of their ids; what differs between them is
+    listed.
     """
     records = [records] if isinstance(records, dict) else list(records)
     identity = records[0]["id"]

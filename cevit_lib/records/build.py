@@ -33,12 +33,13 @@ def new_record(
     study : str
         A key of ``cevit_lib/records/studies.json``.
     configuration : dict
-        The full merged configuration, defaults included. It identifies the record, so a benchmark that times
-        several machines names the machine here.
+        The full merged configuration, defaults included. It identifies the record, so a benchmark
+        that times several machines names the machine here.
     seeds : iterable of int
         Every seed that was used.
     metrics : dict
-        The numbers that pages print; values are numbers, lists or nested dicts of them. NaN is stored as null.
+        The numbers that pages print; values are numbers, lists or nested dicts of them. NaN is
+        stored as null.
     scale : {"paper", "smoke"}
         A smoke record is never published.
     parameters : dict, optional
@@ -54,8 +55,9 @@ def new_record(
     seconds, times : float and dict, optional
         Wall time in seconds: the whole and its parts.
     dtype, device, notes, commit : optional
-        A number's type is ``"float64"`` unless said otherwise. The device defaults to CUDA where torch is imported and
-        has it. For ``commit`` see ``cevit_lib.records.provenance.commit_and_dirty``.
+        A number's type is ``"float64"`` unless said otherwise. The device defaults to CUDA where
+        torch is imported and has it. For ``commit`` see
+        ``cevit_lib.records.provenance.commit_and_dirty``.
     status : {"done", "not converged", "failed"}
         A failed fit is recorded too; it is never published.
 
@@ -96,7 +98,8 @@ def record_id(
     scale: str = "paper",
     data: dict | None = None,
 ) -> str:
-    """Return the twelve hexadecimal digits that identify a fit: study, recipe, configuration, seeds, data, scale.
+    """Return the twelve hexadecimal digits that identify a fit: study, recipe, configuration,
+    seeds, data, scale.
 
     Raises
     ------
@@ -136,7 +139,7 @@ def find_record(
 
 
 def plain(value):
-    """Return tensors, arrays and numpy scalars as what JSON holds; NaN and infinities become null."""
+    """Return tensors, arrays and numpy scalars as what JSON holds; not finite becomes null."""
     if isinstance(value, dict):
         return {str(key): plain(element) for key, element in value.items()}
     if hasattr(value, "detach"):
@@ -158,7 +161,9 @@ def plain(value):
 
 
 def rounded(value):
-    """Return nested lists and dicts with every number at six significant digits: short files, no digit that counts."""
+    """Return nested lists and dicts with every number at six significant digits: short files, no
+    digit that counts.
+    """
     if isinstance(value, dict):
         return {key: rounded(element) for key, element in value.items()}
     if isinstance(value, list):

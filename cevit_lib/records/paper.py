@@ -7,7 +7,8 @@ from cevit_lib.paths import results_folder
 
 
 def paper_numbers(name: str) -> dict:
-    """Return ``results/paper/NAME.json``: what the paper prints, under ``"place"`` where it prints it.
+    """Return ``results/paper/NAME.json``: what the paper prints, under ``"place"`` where it prints
+    it.
 
     Examples
     --------

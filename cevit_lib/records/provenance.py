@@ -1,4 +1,6 @@
-"""Where a number comes from: commit, source hash, device and package versions, without importing torch."""
+"""Where a number comes from: commit, source hash, device and package versions, without importing
+torch.
+"""
 
 import hashlib
 import io
@@ -22,7 +24,8 @@ _SUFFIXES = (".py", ".json", ".md")
 
 
 def source_hash(root: Path | None = None, folders: tuple[str, ...] = SOURCE) -> str:
-    """Return the sha256 of the ``.py``, ``.json`` and ``.md`` files of the library and the studies (or other folders).
+    """Return the sha256 of the ``.py``, ``.json`` and ``.md`` files of the library and the studies
+    (or other folders).
 
     It depends on paths and contents only: neither on the order of files nor on how lines end.
     """
@@ -90,10 +93,11 @@ def commit_and_dirty(
 ) -> tuple[str | None, bool]:
     """Return the commit and whether anything but ``results/`` differs from it.
 
-    With a repository, git answers, and a commit that is passed in must be the one checked out. On a machine that
-    holds a copy without its history, the sender passes ``CEVIT_COMMIT`` and ``CEVIT_CODE_HASH``, both printed by
-    ``python -m cevit_lib.records`` in the clean clone; the copy is clean when its own code hash is the same.
-    Where neither can be told the copy counts as dirty.
+    With a repository, git answers, and a commit that is passed in must be the one checked out. On a
+    machine that holds a copy without its history, the sender passes ``CEVIT_COMMIT`` and
+    ``CEVIT_CODE_HASH``, both printed by ``python -m cevit_lib.records`` in the clean clone; the
+    copy is clean when its own code hash is the same. Where neither can be told the copy counts as
+    dirty.
 
     Raises
     ------
@@ -118,14 +122,18 @@ def commit_and_dirty(
 
 
 def _is_imported_from(root: Path) -> bool:
-    """Tell whether the code that runs is the code that git was asked about (an installed copy may be another)."""
+    """Tell whether the code that runs is the code that git was asked about (an installed copy may
+    be another).
+    """
     here = Path(__file__).resolve().parents[2]
     one = ("cevit_lib",)
     return here == root.resolve() or source_hash(here, one) == source_hash(root, one)
 
 
 def device_facts(device=None) -> dict:
-    """Return name, count, CUDA and driver of the device in use; asks torch only where it is already imported."""
+    """Return name, count, CUDA and driver of the device in use; asks torch only where it is already
+    imported.
+    """
     torch = sys.modules.get("torch")
     kind = (
         str(device)
@@ -166,7 +174,9 @@ def _processor() -> str:
 
 
 def versions() -> dict:
-    """Return the versions of Python and of the packages that can move a number (None: not installed)."""
+    """Return the versions of Python and of the packages that can move a number (None: not
+    installed).
+    """
     found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,17 +1,19 @@
 """The studies of the compendium, one line each in ``studies.json``, added by its owner.
 
 ``recipe``
-    The version of its recipe. Raise it by hand when a change of code could move the study's numbers: its older records
-    then count as outdated and no page draws them.
+    The version of its recipe. Raise it by hand when a change of code could move the study's
+    numbers: its older records then count as outdated and no page draws them.
 ``study``
-    ``"module:NAME"`` of its ``studies.study.Study``, or of a table of them by name: what ``python -m studies`` runs.
+    ``"module:NAME"`` of its ``studies.study.Study``, or of a table of them by name: what ``python
+    -m studies`` runs.
 ``refit``
-    ``"module:function"`` that takes a record and returns a fresh one, where it is not the study's own ``refit``;
-    ``null`` for a study that ``cevit verify`` does not fit again.
+    ``"module:function"`` that takes a record and returns a fresh one, where it is not the study's
+    own ``refit``; ``null`` for a study that ``cevit verify`` does not fit again.
 ``maker``
     The command that makes its records, where it is not ``python -m studies``.
 ``replicates``
-    Keys of its configuration that only number repetitions; records that differ in nothing else are its spread.
+    Keys of its configuration that only number repetitions; records that differ in nothing else are
+    its spread.
 """
 
 import json
@@ -54,7 +56,9 @@ def maker_of(study: str) -> str:
 
 
 def refit_name(study: str) -> str | None:
-    """Return where the function stands that fits a study's records again, or None where they are not."""
+    """Return where the function stands that fits a study's records again, or None where they are
+    not.
+    """
     entry = STUDIES.get(study, {})
     return entry["refit"] if "refit" in entry else entry.get("study")
 

@@ -1,4 +1,4 @@
-"""Records on disk: written whole or not at all, read back only when they are fit to be published."""
+"""Records on disk: written whole or not at all, read back only where fit to be published."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ _VOLATILE = ("created", "times", "peak_memory")
 
 
 def scratch_folder() -> Path:
-    """Return where smoke records go: ``CEVIT_SCRATCH`` if set, else ``build/smoke`` under the root."""
+    """Return where smoke records go: ``CEVIT_SCRATCH``, else ``build/smoke`` under the root."""
     named = os.environ.get("CEVIT_SCRATCH")
     return (
         Path(named).expanduser().resolve() if named else project_root() / "build" / "smoke"
@@ -39,12 +39,14 @@ def record_path(
 def write_record(record: dict, folder: str | os.PathLike | None = None) -> Path:
     """Write a record to ``folder/study/id.json`` (arrays beside it as npz) and return the path.
 
-    The file appears whole or not at all, and what was there before a kill or a full disk is still there after it.
+    The file appears whole or not at all, and what was there before a kill or a full disk is still
+    there after it.
 
     Raises
     ------
     ProvenanceError
-        The record does not fit the schema, or another one of the same id exists: records are added, never edited.
+        The record does not fit the schema, or another one of the same id exists: records are added,
+        never edited.
     OSError
         The disk is full; the message says so and names the file.
     """
@@ -102,14 +104,17 @@ def write_whole(path: Path, content: bytes) -> None:
             ) from error
         raise
     finally:
-        # after a success the name is gone; after anything else, a Ctrl-C included, the half file is removed
+        # after a success the name is gone; after anything else, a Ctrl-C included, the half file is
+        # removed
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
 
 
 def to_text(value, indent: str = "") -> str:
-    """Return JSON with one line per field, but one for a list of numbers and for a row of a table: short files."""
+    """Return JSON with one line per field, but one for a list of numbers and for a row of a table:
+    short files.
+    """
     if isinstance(value, dict) and value:
         inner = indent + " "
         lines = [
@@ -163,7 +168,8 @@ def load_arrays(record: dict, folder: str | os.PathLike | None = None) -> dict[s
     Raises
     ------
     ProvenanceError
-        The record has none, or the file is missing or is not the one that the record was written with.
+        The record has none, or the file is missing or is not the one that the record was written
+        with.
     """
     described = record.get("arrays")
     if described and "sha256" not in described:
@@ -240,7 +246,8 @@ def load_records(
     ----------
     study : str
     publication : bool
-        Refuse what no page may draw: smoke, dirty, outdated or failed records. Otherwise all valid ones come.
+        Refuse what no page may draw: smoke, dirty, outdated or failed records. Otherwise all valid
+        ones come.
     configuration : dict, optional
         Only records whose configuration has these values.
     scale : {"paper", "smoke"}, optional
@@ -253,7 +260,8 @@ def load_records(
     Raises
     ------
     ProvenanceError
-        There is none, too few, or one that may not be published; the message names file, reason and remedy.
+        There is none, too few, or one that may not be published; the message names file, reason and
+        remedy.
     """
     where = record_path(study, "any", scale or "paper", folder).parent
     records = []
@@ -295,7 +303,7 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
     elif record["status"] == "failed":
         reason = "is the record of a failed fit"
     elif current is None:
-        reason = f"belongs to a study that has no recipe version in cevit_lib/records/studies.json: {study!r}"
+        reason = f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json"
     elif record["recipe"] != current:
         reason = (
             f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"

@@ -1,8 +1,9 @@
 """``cevit verify``: fit a sample of the stored records again and see whether the numbers come back.
 
-A study names in ``cevit_lib/records/studies.json`` what fits its records again (see ``cevit_lib.records.recipes``). That
-takes a record, repeats what its configuration and seeds describe, and returns a fresh record (made by ``new_record``,
-not written). The two are compared number by number, within the spread that other seeds gave.
+A study names in ``cevit_lib/records/studies.json`` what fits its records again (see
+``cevit_lib.records.recipes``). That takes a record, repeats what its configuration and seeds
+describe, and returns a fresh record (made by ``new_record``, not written). The two are compared
+number by number, within the spread that other seeds gave.
 """
 
 import math
@@ -37,7 +38,8 @@ class Difference:
 
     def __str__(self) -> str:
         return (
-            f"{self.record}: {self.field} is {_shown(self.stored)} in the record, {_shown(self.again)} now "
+            f"{self.record}: {self.field} is {_shown(self.stored)} in the record, "
+            f"{_shown(self.again)} now "
             f"(allowed {self.tolerance:.3g}, {self.origin})"
         )
 
@@ -81,13 +83,16 @@ def main(options) -> int:
     for fault in faults:
         print(f"DIFFERS  {fault}")
     print(
-        f"verified {', '.join(studies)}: {f'{len(faults)} faults' if faults else 'every number came back'}"
+        f"verified {', '.join(studies)}: "
+        f"{f'{len(faults)} faults' if faults else 'every number came back'}"
     )
     return 1 if faults else 0
 
 
 def stored_studies(folder: Path) -> list[str]:
-    """Return the studies that have a record in a folder; ``paper`` holds the paper's printed numbers instead."""
+    """Return the studies that have a record in a folder; ``paper`` holds the paper's printed
+    numbers instead.
+    """
     return sorted({path.parent.name for path in Path(folder).glob("*/*.json")} - {"paper"})
 
 
@@ -100,8 +105,8 @@ def verify_study(
 ) -> list[str]:
     """Return what does not come back in a sample of a study's records, one line each.
 
-    All records are checked for what costs nothing: identity, arrays, fitness for publication. Then a sample is
-    fitted again.
+    All records are checked for what costs nothing: identity, arrays, fitness for publication. Then
+    a sample is fitted again.
 
     Raises
     ------
@@ -114,7 +119,8 @@ def verify_study(
     faults = [fault for record in records for fault in integrity_faults(record, folder)]
     if not required and refit_name(study) is None:
         print(
-            f"{study}: {len(records)} records are whole, but none is fitted again: no refit function is registered"
+            f"{study}: {len(records)} records are whole, but none is fitted again: no refit "
+            "function is registered"
         )
         return faults
     refit = refit_function(study)
@@ -187,7 +193,8 @@ def integrity_faults(record: dict, folder: Path) -> list[str]:
         )
         if identity != record["id"]:
             faults.append(
-                f"{path}: its id should be {identity}; configuration, seeds or data were edited by hand"
+                f"{path}: its id should be {identity}; configuration, seeds or data were edited "
+                "by hand"
             )
     return faults
 
@@ -200,12 +207,14 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
     stored, again : dict
         The record and its fresh repetition.
     others : list of dict
-        Records of the same configuration with other seeds; a number may move by four standard deviations of the
-        difference of two of them. Where the repetitions are folds and data sets (``replicates`` in ``studies.json``), which a
-        repeated fit shares with its record, by two. (Rounding on another device makes a second draw of the training,
-        and a fit has hundreds of numbers: two deviations of *one* fold would cry wolf.) The record itself is left out
-        of its own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by four
-        standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed.
+        Records of the same configuration with other seeds; a number may move by four standard
+        deviations of the difference of two of them. Where the repetitions are folds and data sets
+        (``replicates`` in ``studies.json``), which a repeated fit shares with its record, by two.
+        (Rounding on another device makes a second draw of the training, and a fit has hundreds of
+        numbers: two deviations of *one* fold would cry wolf.) The record itself is left out of its
+        own yardstick, or a wrong number would widen what is allowed. A Monte Carlo mean may move by
+        four standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the
+        number is allowed.
     """
     differences = []
     spreads = [numbers(other) for other in others]
@@ -245,7 +254,8 @@ def tolerance(
             _SPREADS * math.sqrt(2) * error, floor
         ), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
-        # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data as well
+        # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data
+        # as well
         times, kind = (
             (_FOLD_SPREADS, "folds") if "replicates" in STUDIES[study] else (_SPREADS, "seeds")
         )
@@ -255,7 +265,9 @@ def tolerance(
 
 
 def numbers(record: dict) -> dict[str, float | None]:
-    """Return every number in a record's metrics and parameters by its place, such as ``parameters.correlation.0.1``."""
+    """Return every number in a record's metrics and parameters by its place, such as
+    ``parameters.correlation.0.1``.
+    """
     found: dict[str, float | None] = {}
 
     def collect(value, place: str) -> None:

@@ -1,4 +1,6 @@
-"""What the records of ``benchmarks/training.py`` say, and how far the simulation study is from its floor."""
+"""What the records of ``benchmarks/training.py`` say, and how far the simulation study is from its
+floor.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def speed_records() -> dict[str, dict[str, Any]]:
 
 
 def say_speed(records: dict[str, dict[str, Any]]) -> str:
-    """Return one line a part; a part without a record is named with the command that measures it."""
+    """Return one line a part; one without a record is named with the command that measures it."""
     says = {
         "full-fit": _full_fit,
         "two-gpus": _two_devices,
@@ -42,13 +44,16 @@ def _full_fit(record: dict) -> str:
     m, c = record["metrics"], record["configuration"]
     epochs = " + ".join(map(str, c["epochs"]))
     told = (
-        f"one complete fit, compiling included ({epochs} epochs of {c['pairs']:,} pairs, a tenth of them held out, "
+        f"one complete fit, compiling included ({epochs} epochs of {c['pairs']:,} pairs, a tenth "
+        "of them held out, "
         f"batch {c['batch']}) on one {c['machine']}: {m['whole_seconds']:.0f} s, "
-        f"{m['whole_seconds'] / 3600:.2f} hours (printed: {m['paper_hours']:g} hours on two RTX 4090)"
+        f"{m['whole_seconds'] / 3600:.2f} hours (printed: {m['paper_hours']:g} hours on two RTX "
+        "4090)"
     )
     if m.get("floor_seconds"):
         told += (
-            f"; its {m['pflop']:.1f} PFLOP would take {m['floor_seconds']:.0f} s at the {m['matrix_tflops']:.0f} "
+            f"; its {m['pflop']:.1f} PFLOP would take {m['floor_seconds']:.0f} s at the "
+            f"{m['matrix_tflops']:.0f} "
             f"TFLOP/s of a large bf16 product: {m['times_floor']:.1f} times the floor"
         )
     return told
@@ -74,8 +79,10 @@ def _captured(record: dict) -> str:
         return told + "did not run"
     compiled, one, two = record["columns"]["images_per_second"]
     return told + (
-        f"{m['times_compiled']:.2f} times the speed of the compiled ones on one card ({one:,.0f} and "
-        f"{compiled:,.0f} images a second), and two cards are {m['times_one_device']:.2f} times one "
+        f"{m['times_compiled']:.2f} times the speed of the compiled ones on one card ({one:,.0f} "
+        "and "
+        f"{compiled:,.0f} images a second), and two cards are {m['times_one_device']:.2f} times "
+        "one "
         f"({two:,.0f})"
     )
 
@@ -84,8 +91,10 @@ def _grid(record: dict) -> str:
     m = record["metrics"]
     (one, two), (all_of_one, all_of_two) = m["fitting_seconds"], m["whole_seconds"]
     return (
-        f"{m['fits']} fits of the simulation study, one arm each, on two {record['configuration']['machine']}: "
-        f"{m['times_one_device']:.2f} times one ({one:.0f} and {two:.0f} s of fitting; with start-up, compiling, "
+        f"{m['fits']} fits of the simulation study, one arm each, on two "
+        f"{record['configuration']['machine']}: "
+        f"{m['times_one_device']:.2f} times one ({one:.0f} and {two:.0f} s of fitting; with "
+        "start-up, compiling, "
         f"its check and estimates {all_of_one:.0f} and {all_of_two:.0f} s)"
     )
 
@@ -104,7 +113,9 @@ def _deterministic(record: dict) -> str:
 
 
 def training_pflop(records: Sequence[dict[str, Any]]) -> float:
-    """Return 10^15 operations of the training passes of simulation fits: three forward passes a patient and epoch."""
+    """Return 10^15 operations of the training passes of simulation fits: three forward passes a
+    patient and epoch.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -130,7 +141,9 @@ def training_pflop(records: Sequence[dict[str, Any]]) -> float:
 
 
 def say_floor(records: Sequence[dict[str, Any]], speed: dict[str, dict[str, Any]]) -> str:
-    """Return how long the study's training passes would take at a card's rate, and how long the study took."""
+    """Return how long the study's training passes would take at a card's rate, and how long the
+    study took.
+    """
     if "full-fit" not in speed or not speed["full-fit"]["metrics"].get("matrix_tflops"):
         return "The floor is not known: no record of a card's rate."
     if any(record["device"]["type"] != "cuda" for record in records):
@@ -140,8 +153,11 @@ def say_floor(records: Sequence[dict[str, Any]], speed: dict[str, dict[str, Any]
     trained = sum(entry["seconds"] for r in records for entry in r["trace"])
     where = speed["full-fit"]["configuration"]["machine"]
     return (
-        f"The training passes of these fits are {pflop:.0f} PFLOP: {floor:.0f} s at the {rate:.0f} TFLOP/s of a "
-        f"large bf16 product, measured on an {where}. Training alone took {trained:.0f} s, {trained / floor:.0f} "
-        f"times that; with the evaluations after every epoch, the estimates and the compiling it is {took:.0f} s, "
+        f"The training passes of these fits are {pflop:.0f} PFLOP: {floor:.0f} s at the "
+        f"{rate:.0f} TFLOP/s of a "
+        f"large bf16 product, measured on an {where}. Training alone took {trained:.0f} s, "
+        f"{trained / floor:.0f} "
+        "times that; with the evaluations after every epoch, the estimates and the compiling it "
+        f"is {took:.0f} s, "
         f"{took / floor:.0f} times."
     )

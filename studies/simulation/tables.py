@@ -17,7 +17,7 @@ from scipy.stats import ttest_ind
 from cevit_lib.records import paper_numbers
 from studies.comparison import compare_paired
 from studies.simulation.grid import Grid, study_records
-from studies.verdicts.rules_runs import CONTROL, PAPERS_ARM, gain_verdict
+from studies.verdicts.runs import CONTROL, PAPERS_ARM, gain_verdict
 
 __all__ = [
     "Grid",

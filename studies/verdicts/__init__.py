@@ -1,7 +1,11 @@
-"""Verdicts on the paper's claims, computed by rule from records and printed numbers; see ``judge.py``."""
+"""Verdicts on the paper's claims, computed by rule from records and printed numbers; see
+``judge.py``.
+"""
 
-from studies.verdicts.claims import CLAIMS
+# these enter the claims, in the paper's order
+from studies.verdicts import model, overfitting, runs  # noqa: F401
 from studies.verdicts.judge import (
+    CLAIMS,
     FALSE,
     IN_PART,
     NOT_REPRODUCED,

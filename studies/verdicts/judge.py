@@ -1,8 +1,11 @@
-"""Verdicts on the paper's claims: each is a function of named records and of the paper's printed numbers.
+"""Verdicts on the paper's claims: each is a function of named records and of the paper's printed
+numbers.
 
-A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of those studies has no
-record the verdict is "not run yet", where the claim rests on the private images it is "cannot be tested without the
-private data", and otherwise the claim's rule looks at the numbers. Claims are in ``claims.py``, rules in ``rules.py``.
+A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of
+those studies has no record the verdict is "not run yet", where the claim rests on the private
+images it is "cannot be tested without the private data", and otherwise the claim's rule looks at
+the numbers. A claim, its place, its rule in words and the rule itself stand together, in
+``model.py``, ``overfitting.py`` and ``runs.py``, in the paper's order.
 """
 
 from collections.abc import Callable
@@ -28,6 +31,9 @@ FALSE = "false as stated"
 WORDS = (REPRODUCED, IN_PART, NOT_REPRODUCED, NOT_RUN, PRIVATE, FALSE)
 
 
+TRUE_R12, TRUE_R34 = 0.72, 0.569  # of the printed correlation matrix
+
+
 class MissingRecordError(LookupError):
     """A rule asks for a record that is not there, although its study has others."""
 
@@ -50,7 +56,9 @@ class Evidence:
         return any(record_path(study, "any", "paper", self.folder).parent.glob("*.json"))
 
     def records(self, study: str, **configuration) -> list[dict]:
-        """Records of a study that hold the given configuration values; they must be fit for publication."""
+        """Records of a study that hold the given configuration values; they must be fit for
+        publication.
+        """
         if study not in self._cache:
             self._cache[study] = load_records(study, folder=self.folder)
         return [
@@ -79,6 +87,10 @@ class Evidence:
         """Mean and standard error of a column of one Monte Carlo record."""
         entry = self.one(study, **configuration)["metrics"][name]
         return entry["mean"], entry["se"] or 0.0
+
+    def part(self, name: str) -> dict:
+        """Metrics of one part of the formula checks."""
+        return self.one("formula-checks", part=name)["metrics"]
 
     def printed(self, name: str) -> dict:
         """The paper's numbers, ``results/paper/<name>.json``."""
@@ -136,6 +148,34 @@ class Claim:
     evidence: str = ""
 
 
+CLAIMS: list[Claim] = []
+"""All claims, in the paper's order: that in which the modules name them, and are imported."""
+
+
+def claim(
+    place: str, text: str, rule: str, studies: str | tuple[str, ...] = (), evidence: str = ""
+) -> Callable:
+    """Enter the claim that the decorated rule decides; arguments as for :class:`Claim`, whose key
+    is its name.
+    """
+    studies = (studies,) if isinstance(studies, str) else studies
+
+    def enter(decide: Callable[[Evidence], Verdict]) -> Callable[[Evidence], Verdict]:
+        key = decide.__name__.replace("_", "-")
+        CLAIMS.append(Claim(key, place, text, rule, studies, decide, evidence))
+        return decide
+
+    return enter
+
+
+def private(key: str, place: str, text: str) -> None:
+    """Enter a claim on the private images, which no rule decides; the ablation asks it of public
+    eyes.
+    """
+    rule = "The claim is about the hospital's images, which are not public."
+    CLAIMS.append(Claim(key, place, text, rule, (), None, "ablation.html"))
+
+
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """Return the verdict on a claim."""
     if claim.decide is None:
@@ -161,7 +201,9 @@ def count_words(judged) -> dict[str, int]:
 
 
 class VerdictTable(list):
-    """Judged claims that Jupyter shows as an HTML table: number, claim, place, verdict, reason, evidence."""
+    """Judged claims that Jupyter shows as an HTML table: number, claim, place, verdict, reason,
+    evidence.
+    """
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -184,4 +226,5 @@ class VerdictTable(list):
             f'<th scope="col">{h}</th>'
             for h in ("No.", "Claim", "Place", "Verdict", "Because", "Where")
         )
-        return f'<table class="table cevit-verdicts"><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        head, body = f"<thead><tr>{heads}</tr></thead>", f"<tbody>{''.join(rows)}</tbody>"
+        return f'<table class="table cevit-verdicts">{head}{body}</table>'

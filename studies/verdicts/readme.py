@@ -1,4 +1,5 @@
-"""The verdicts where readers look first: a table of claims in the README, a shorter one on the book's first page.
+"""The verdicts where readers look first: a table of claims in the README, a shorter one on the
+book's first page.
 
 python -m studies.verdicts.readme    writes both from the records
 """
@@ -7,8 +8,7 @@ import re
 from pathlib import Path
 
 from cevit_lib.paths import project_root
-from studies.verdicts.claims import CLAIMS
-from studies.verdicts.judge import count_words, judge_all
+from studies.verdicts import CLAIMS, count_words, judge_all
 
 ASKED_FOR = (
     "theorem-2-1",
@@ -33,15 +33,18 @@ ASKED_FOR = (
     "real-copula",
     "real-adapters",
 )
-#: The example of each verdict on the book's first page; where none has the word, the first claim that has it.
+#: The example of each verdict on the book's first page; where none has the word, the first claim
+#: that has it.
 ON_FIRST_PAGE = ("simulation-mae", "lora", "slightly", "real-copula", "theorem-2-1")
 FIRST_HEAD = "| Verdict | Claims | For example |\n|---|---|---|\n"
-HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n|---|---|---|---|---|---|\n"
+HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n" + "|---" * 6 + "|\n"
 BETWEEN = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
 
 
 def claims_table(folder: Path | None = None) -> str:
-    """Return the sentence with the counts and the table, as Markdown; a row has the number of the verdicts page."""
+    """Return the sentence with the counts and the table, as Markdown; a row has the number of the
+    verdicts page.
+    """
     judged = judge_all(CLAIMS, folder)
     counts = ", ".join(f"{number} *{word}*" for word, number in count_words(judged).items())
     rows = [
@@ -53,7 +56,9 @@ def claims_table(folder: Path | None = None) -> str:
 
 
 def first_page(folder: Path | None = None) -> str:
-    """Return each verdict with its number of claims and an example, as a Markdown table for the preface."""
+    """Return each verdict with its number of claims and an example, as a Markdown table for the
+    preface.
+    """
     judged = judge_all(CLAIMS, folder)
     rows = ""
     for word, number in count_words(judged).items():
