@@ -423,7 +423,7 @@ def test_pictures_draw_what_they_are_given(made):
 
     frame = tables.metrics_frame(made["ablation"] + made["ablation-references"])
     figure = figures.plot_metrics(frame, ["MAE_L", "AUC_L"], note="37 of 50 folds", smoke=True)
-    assert figure._suptitle.get_text() == "grid not complete: 37 of 50 folds"
+    assert figure.get_suptitle() == "grid not complete: 37 of 50 folds"
     assert figures.named(tables.means(frame)).index.tolist()[:2] == ["training mean", "age, camera"]
     assert "ViT-A" in figures.named(tables.means(frame)).index
     mean, _ = tables.gamma_matrices(made["ablation"])["fmcem"]
