@@ -4,18 +4,15 @@ A frame's column ``method`` holds the words of its methods; ``looks`` maps these
 legend.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import seaborn as sns
+from matplotlib.figure import Figure
+from seaborn import FacetGrid
 
 from cevit_lib.clinic.style import COLORS, PAGE_WIDTH, Look, new_figure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 TRUTH = {"color": COLORS["ink"], "linestyle": ":", "linewidth": 1.2}
 """How a line of the truth, or of the best that is possible, is drawn."""
@@ -28,7 +25,9 @@ def panel_size(columns: int, height: float) -> dict[str, float]:
     return {"height": height, "aspect": PAGE_WIDTH / columns / height}
 
 
-def lines(frame: pd.DataFrame, columns: list[str], looks: dict[str, Look], **grid: Any) -> Any:
+def lines(
+    frame: pd.DataFrame, columns: list[str], looks: dict[str, Look], **grid: Any
+) -> FacetGrid:
     """Draw one line a method in each panel.
 
     Parameters
@@ -39,21 +38,30 @@ def lines(frame: pd.DataFrame, columns: list[str], looks: dict[str, Look], **gri
     looks : dict
     **grid
         Of ``seaborn.FacetGrid``.
-
-    Returns
-    -------
-    seaborn.FacetGrid
     """
     colors, markers, styles, faces = zip(*looks.values(), strict=True)
-    faces = [face or color for face, color in zip(faces, colors, strict=True)]
-    shapes = {"marker": markers, "linestyle": styles, "markerfacecolor": faces}
-    order = {"hue": "method", "hue_order": list(looks), "palette": colors}
-    panels = sns.FacetGrid(frame, **order, hue_kws=shapes, **grid)
+    panels = sns.FacetGrid(
+        frame,
+        hue="method",
+        hue_order=list(looks),
+        palette=colors,
+        hue_kws={
+            "marker": markers,
+            "linestyle": styles,
+            "markerfacecolor": [face or color for face, color in zip(faces, colors, strict=True)],
+        },
+        **grid,
+    )
     panels.map(plt.errorbar if len(columns) == 3 else plt.plot, *columns)
     return panels.set_titles("{col_name}")
 
 
-def boxes(frame: pd.DataFrame, metrics: list[str], looks: dict[str, Look], value: str) -> Any:
+def dots(looks: dict[str, Look]) -> dict[str, Look]:
+    """Return the looks without the lines between points."""
+    return {words: look._replace(line="none") for words, look in looks.items()}
+
+
+def boxes(frame: pd.DataFrame, metrics: list[str], looks: dict[str, Look], value: str) -> FacetGrid:
     """Draw box plots of metrics by method, one panel a metric, two in a row.
 
     Parameters
@@ -65,21 +73,8 @@ def boxes(frame: pd.DataFrame, metrics: list[str], looks: dict[str, Look], value
     looks : dict
     value : str
         Column to draw.
-
-    Returns
-    -------
-    seaborn.FacetGrid
     """
     looks = {word: look for word, look in looks.items() if word in set(frame["method"])}
-    colors = {word: look.color for word, look in looks.items()}
-    look = {
-        "width": 0.65,
-        "linewidth": 0.9,
-        "boxprops": {"alpha": 0.6},
-        "fliersize": 2,
-        "linecolor": COLORS["ink"],
-    }
-    shape = {"col": "metric", "col_wrap": 2, "col_order": metrics, "sharex": False}
     grid = sns.catplot(
         frame,
         kind="box",
@@ -87,25 +82,31 @@ def boxes(frame: pd.DataFrame, metrics: list[str], looks: dict[str, Look], value
         y="method",
         hue="method",
         order=looks,
-        palette=colors,
-        **look,
-        **shape,
+        palette={word: look.color for word, look in looks.items()},
+        col="metric",
+        col_wrap=2,
+        col_order=metrics,
+        sharex=False,
+        width=0.65,
+        linewidth=0.9,
+        linecolor=COLORS["ink"],
+        fliersize=2,
+        boxprops={"alpha": 0.6},
         **panel_size(2, 0.7 + 0.2 * len(looks)),
     )
     for metric, ax in grid.axes_dict.items():
         ax.set_title(metric.replace("_L", ", left eye").replace("_R", ", right eye"))
-        ax.grid(axis="x")
-        ax.grid(visible=False, axis="y")
     return grid.set_axis_labels("", "")
 
 
-def across(grid: Any, y: float, **look: Any) -> None:
+def across(grid: FacetGrid, y: float, **look: Any) -> FacetGrid:
     """Draw a line across all panels."""
     for ax in grid.axes.flat:
         ax.axhline(y, **look)
+    return grid
 
 
-def legend_below(figure: Figure, columns: int = 3) -> None:
+def legend_below(figure: Figure, columns: int = 3) -> Figure:
     """Put one legend for all panels below them."""
     found = {
         word: handle
@@ -113,6 +114,7 @@ def legend_below(figure: Figure, columns: int = 3) -> None:
         for handle, word in zip(*ax.get_legend_handles_labels(), strict=True)
     }
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
+    return figure
 
 
 def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
@@ -125,16 +127,18 @@ def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
     colors : dict
         Arm -> colour.
     """
-    height = 0.9 + 0.3 * rows["label"].nunique()
-    columns = rows["metric"].nunique()
-    figure, axes = new_figure(height, columns=columns, sharey=True, squeeze=False)
+    figure, axes = new_figure(
+        0.9 + 0.3 * rows["label"].nunique(),
+        columns=rows["metric"].nunique(),
+        sharey=True,
+        squeeze=False,
+    )
+    look = {"palette": colors, "jitter": False, "size": 6, "legend": False, "zorder": 3}
     for ax, (metric, own) in zip(axes[0], rows.groupby("metric", sort=False), strict=True):
         ax.axvline(0, **ZERO)
-        points = {"jitter": False, "size": 6, "legend": False, "zorder": 3}
-        sns.stripplot(own, x="difference", y="label", hue="a", palette=colors, ax=ax, **points)
+        sns.stripplot(own, x="difference", y="label", hue="a", ax=ax, **look)
         ax.hlines(range(len(own)), own["low"], own["high"], colors=own["a"].map(colors))
         better = "left" if metric.startswith(("MAE", "RMSE", "Brier")) else "right"
         ax.set(xlabel=f"difference in {metric}\n({better} of 0 is better)", ylabel="")
         ax.locator_params(axis="x", nbins=4)
-        ax.grid(axis="x")
     return figure

@@ -82,7 +82,6 @@ _RC = {
     "text.color": INK,
     "axes.linewidth": 0.8,
     "axes.grid": True,
-    "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.8,

@@ -1,18 +1,14 @@
 """Pictures of the simulation study; frames come from ``studies.simulation.tables``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from cevit_lib.clinic.report_figures import plot_correlation
 from cevit_lib.clinic.style import METHODS, drawn
 from studies.charts import TRUTH, ZERO, across, boxes, differences, legend_below, lines, panel_size
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ARMS = {
     "warm-up": ("warm-up", "reference"),
@@ -64,15 +60,16 @@ def plot_gamma(errors: dict[str, np.ndarray], **state: Any) -> Figure:
     """
     shown = {ARMS[name][0]: errors[name] for name in ARMS if name in errors}
     texts = {name: np.vectorize("{:+.2f}".format)(matrix) for name, matrix in shown.items()}
-    largest = max(0.05, *(np.abs(matrix).max() for matrix in shown.values()))
+    largest = max(0.05, np.abs(list(shown.values())).max())
     return plot_correlation(shown, RESPONSES, texts, largest, "estimate minus truth", **state)
 
 
 @drawn
 def plot_differences(rows: pd.DataFrame) -> Figure:
     """Draw the paired differences of ``comparisons``, with intervals over data sets."""
-    arms = {arm: ARMS.get(arm.partition(", ")[0], ("", "truth"))[1] for arm in rows["a"]}
-    return differences(rows, {arm: METHODS[method].color for arm, method in arms.items()})
+    bases = {arm: arm.partition(", ")[0] for arm in rows["a"]}
+    methods = {arm: ARMS.get(base, ("", "truth"))[1] for arm, base in bases.items()}
+    return differences(rows, {arm: METHODS[method].color for arm, method in methods.items()})
 
 
 @drawn
@@ -88,25 +85,26 @@ def plot_sensitivity(
     value : str
         Column to draw; intervals over data sets belong to ``difference`` alone.
     """
-    rows = pd.concat(
-        [own.assign(panel=words, setting=own[at]) for at, words, own in panels]
-    ).sort_values("setting")
+    rows = pd.concat([own.assign(panel=words, setting=own[at]) for at, words, own in panels])
+    rows = rows.sort_values("setting")
     place = rows.groupby("panel")["setting"].rank("dense") - 1
-    rows["place"] = place + 0.06 * (rows["a"].map(list(ARMS).index) - 4)  # bars stand side by side
-    columns = ["place", value]
-    if value == "difference":
-        rows["error"] = (rows["high"] - rows["low"]) / 2
-        columns.append("error")
-    shape = {"col": "panel", "col_wrap": 2, "sharex": False, "sharey": False}
-    shape["col_order"] = [words for _, words, _ in panels]
-    grid = lines(_named(rows, "a"), columns, LOOKS, **shape, **panel_size(2, 2.3))
+    rows["place"] = place + 0.06 * (rows["a"].map(list(ARMS).index) - 4)  # bars side by side
+    errors = {"error": (rows["high"] - rows["low"]) / 2} if value == "difference" else {}
+    grid = lines(
+        _named(rows.assign(**errors), "a"),
+        ["place", value, *errors],
+        LOOKS,
+        col="panel",
+        col_order=[words for _, words, _ in panels],
+        col_wrap=2,
+        sharex=False,
+        sharey=False,
+        **panel_size(2, 2.3),
+    )
     for ax, (at, _, own) in zip(grid.axes.flat, panels, strict=True):
         settings = sorted(own[at].unique())
         ax.set_xticks(range(len(settings)), [f"{setting:g}" for setting in settings])
-    grid.set_axis_labels("", ylabel)
-    across(grid, 0, **ZERO)
-    legend_below(grid.figure, columns=4)
-    return grid.figure
+    return legend_below(across(grid, 0, **ZERO).set_axis_labels("", ylabel).figure, columns=4)
 
 
 @drawn
@@ -119,20 +117,19 @@ def plot_curves(curves: pd.DataFrame) -> Figure:
         Of ``curves``: mean over fits by stage and epoch.
     """
     warm = curves[curves["stage"] == "warm-up"].assign(panel="warm-up: empirical loss per patient")
-    held_out = warm.assign(loss=warm["validation_loss"], method="warm-up, held out")
-    own = curves["validation_loss"]
-    change = own - own.groupby(curves["stage"]).transform("first")
-    arms = curves.assign(loss=change, panel="arms: held-out loss minus first epoch's")
-    arms = _named(arms.query("stage != 'warm-up'"), "stage")
-    rows = pd.concat([warm.assign(method="warm-up, training"), held_out, arms])
-    plain = {"marker": ""}
+    arms = curves[curves["stage"] != "warm-up"]
+    first = arms.groupby("stage")["validation_loss"].transform("first")
+    change = {"loss": arms["validation_loss"] - first}
+    parts = [
+        warm.assign(method="warm-up, training"),
+        warm.assign(method="warm-up, held out", loss=warm["validation_loss"]),
+        _named(arms.assign(**change, panel="arms: held-out loss minus first epoch's"), "stage"),
+    ]
     looks = {
-        "warm-up, training": METHODS["empirical"]._replace(line="-", **plain),
-        "warm-up, held out": METHODS["empirical"]._replace(**plain),
-    } | LOOKS
+        "warm-up, training": METHODS["empirical"]._replace(marker="", line="-"),
+        "warm-up, held out": METHODS["empirical"]._replace(marker=""),
+        **LOOKS,
+    }
     shape = {"col": "panel", "sharex": False, "sharey": False}
-    grid = lines(rows, ["epoch", "loss"], looks, **shape, **panel_size(2, 3.2))
-    grid.set_axis_labels("epoch", "")
-    across(grid, 0, **ZERO)
-    legend_below(grid.figure, columns=4)
-    return grid.figure
+    grid = lines(pd.concat(parts), ["epoch", "loss"], looks, **shape, **panel_size(2, 3.2))
+    return legend_below(across(grid, 0, **ZERO).set_axis_labels("epoch", "").figure, columns=4)

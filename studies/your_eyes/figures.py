@@ -56,6 +56,5 @@ def plot_updates(
     ax.plot(truth, range(len(names)), "x", color=COLORS["ink"], label="held back", zorder=3)
     ax.set_yticks(range(len(names)), names)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=response, ylabel="patient")
-    ax.grid(axis="x")
     figure.legend(loc="outside upper center", ncols=3)
     return figure
