@@ -12,6 +12,8 @@ pytest.importorskip("timm", reason="needs the extra vit")
 from cevit_lib.copula import CopulaParameters  # noqa: E402
 from cevit_lib.errors import DataError, ProvenanceError  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
+from cevit_lib.training.algorithm import AlgorithmThree, Plan, Source
+from cevit_lib.training.ensemble import SideBySide
 from studies.ablation import data as ablation_data
 from studies.ablation import fits as ablation
 from studies.ablation import others as ablation_others
@@ -143,7 +145,7 @@ def test_pretraining_ends_in_time_and_decayed():
 
 def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
     split = ablation_data.partition(eyes, SMOKE)
-    parts = ablation._inner(eyes, split, SMOKE, 0)
+    parts = ablation.inner_splits(eyes, split, SMOKE, 0)
     left_out = np.concatenate([part.test for part in parts])
     assert sorted(left_out) == sorted(split.train)  # everybody once
     for part in parts:
@@ -152,21 +154,22 @@ def test_cross_fitted_outputs_are_of_patients_left_out(eyes):
         ) & set(split.test)
 
 
-def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, monkeypatch):
+def test_a_cross_fitted_output_stands_in_its_patients_row(eyes):
     """A network that says everybody's responses must give back those of the training patients, in their order."""
 
-    class Oracle:
-        def copy(self):
-            return self
+    class Oracle(SideBySide):
+        def train(self, *_):
+            return []
 
-    monkeypatch.setattr(
-        ablation, "_outputs", lambda ensemble, members, rows, c: [eyes.y[own] for own in rows]
-    )
-    monkeypatch.setattr(ablation, "_train", lambda *a, **k: [])
-    splits = [ablation_data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
-    fits = [(SMOKE | {"fold": fold}, 7) for fold in (1, 2)]
-    found, _ = ablation._cross_fit(fits, eyes, eyes.load(), eyes.y, splits, Oracle())
-    for own, split in zip(found, splits, strict=True):
+        def outputs(self, part):
+            return self.responses(part)
+
+    fits = [(SMOKE | {"fold": fold, "weights": "random"}, 7) for fold in (1, 2)]
+    batch = ablation.Batch(fits, eyes, ablation_data.Encoders(None), CPU)
+    oracle = Oracle(**vars(batch.networks))
+    sources = {"cross-fitted": Source(None, "cross-fitted")}
+    found = AlgorithmThree(oracle, Plan(batch.warm_up, batch.further, sources)).cross_fit()
+    for own, split in zip(found, batch.splits, strict=True):
         assert torch.equal(own, eyes.y[split.train])
 
 
@@ -176,7 +179,7 @@ def test_every_fold_has_as_many_training_patients_as_networks_side_by_side_need(
     assert min(len(split.train) for split in splits) == train == 23 and {
         len(s.test) for s in splits
     } == {23, 24}
-    parts = [part for split in splits for part in ablation._inner(eyes, split, SMOKE, 0)]
+    parts = [part for split in splits for part in ablation.inner_splits(eyes, split, SMOKE, 0)]
     assert min(len(part.train) for part in parts) == inner
     from studies.ablation.settings import PAPER
 
@@ -184,7 +187,7 @@ def test_every_fold_has_as_many_training_patients_as_networks_side_by_side_need(
 
 
 def test_missing_weights_name_the_command(tmp_path):
-    with pytest.raises(DataError, match="ablation_pretraining"):
+    with pytest.raises(DataError, match="ablation.pretraining"):
         ablation_data.Encoders(tmp_path)(SMOKE)
 
 

@@ -13,10 +13,10 @@ from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
 from cevit_lib.training.ensemble import (
     Ensemble,
-    EnsembleCopulaLoss,
+    EnsembleTrainer,
     Members,
+    SideBySide,
     empirical_loss,
-    train_ensemble,
 )
 
 RECIPE = Recipe(2, 1e-3, 16)
@@ -56,16 +56,14 @@ def test_members_are_the_single_fits(study):
     alone = [
         fit_warm_up(network(k), d, RECIPE, rng=np.random.default_rng(k)) for k, d in enumerate(data)
     ]
-    ensemble = Ensemble([network(k) for k in range(2)])
-    traces = train_ensemble(
-        ensemble,
+    networks = SideBySide(
+        Ensemble([network(k) for k in range(2)]),
         members,
-        empirical_loss,
-        RECIPE,
-        [np.random.default_rng(k) for k in range(2)],
-        stage="warm-up",
+        {"train": list(members.rows)},
+        lambda number: [np.random.default_rng(9 if number else k) for k in range(2)],
     )
-    outputs = ensemble.outputs(members, members.rows, 16)
+    traces = networks.train("warm-up", RECIPE, None, 0)
+    outputs = networks.outputs("train")
     for k in range(2):
         torch.testing.assert_close(
             outputs[k], predict_outputs(alone[k], data[k]), atol=2e-5, rtol=0
@@ -80,22 +78,14 @@ def test_members_are_the_single_fits(study):
         CopulaParameters(data[0].truth.correlation, [1.0, 1.0]),
         CopulaParameters.independent([1.3, 0.9], 2),
     ]
-    inside = [
-        s.parameters_inside(gamma) for s, gamma in zip(members.standardisation, gammas, strict=True)
-    ]
-    loss = EnsembleCopulaLoss(inside, torch.device("cpu"))
-    before = {name: value.detach().clone() for name, value in ensemble.parameters.items()}
-    twin = ensemble.copy()
-    train_ensemble(
-        twin, members, loss, RECIPE, [np.random.default_rng(9) for _ in range(2)], stage="copula"
-    )
-    outputs = twin.outputs(members, members.rows, 16)
-    for k in range(2):
+    own = networks.ensemble.parameters
+    before = {name: value.detach().clone() for name, value in own.items()}
+    twin = networks.copy()
+    twin.train("copula", RECIPE, gammas, 1)
+    for k, outputs in enumerate(twin.outputs("train")):
         single = fit_copula(alone[k], data[k], gammas[k], RECIPE, rng=np.random.default_rng(9))
-        torch.testing.assert_close(outputs[k], predict_outputs(single, data[k]), atol=2e-5, rtol=0)
-    assert all(
-        torch.equal(before[name], value) for name, value in ensemble.parameters.items()
-    )  # the twin alone
+        torch.testing.assert_close(outputs, predict_outputs(single, data[k]), atol=2e-5, rtol=0)
+    assert all(torch.equal(before[name], value) for name, value in own.items())  # the twin alone
 
 
 def test_one_member_can_be_taken_from_another_ensemble():
@@ -131,9 +121,9 @@ def test_a_diverged_member_is_named_and_counts_must_agree(study):
         ensemble.parameters["heads.continuous_1.weight"][1] = float("nan")
     orders = [np.random.default_rng(0), np.random.default_rng(1)]
     with pytest.raises(TrainingError, match="member 2 of 2 is not finite in epoch 1, batch 1"):
-        train_ensemble(ensemble, members, empirical_loss, RECIPE, orders, stage="warm-up")
+        EnsembleTrainer(ensemble, members, empirical_loss, RECIPE, orders, "warm-up").epoch()
     with pytest.raises(ParameterError, match="one of each"):
-        train_ensemble(ensemble, members, empirical_loss, RECIPE, orders[:1], stage="warm-up")
+        EnsembleTrainer(ensemble, members, empirical_loss, RECIPE, orders[:1], "warm-up")
 
 
 def test_a_program_with_wrong_gradients_is_dropped(study):

@@ -26,7 +26,7 @@ def test_every_arm_of_every_fold_is_recorded(records):
         )
         stages = [entry["stage"] for entry in record["trace"]]
         assert stages.count("warm-up") == 2 and all(stages.count(arm) == 1 for arm in arms[1:])
-        assert set(record["parameters"]) == set(simulation.ESTIMATES)
+        assert set(record["parameters"]) == {"true", *simulation.SOURCES}
 
 
 def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(records):
@@ -74,10 +74,10 @@ def test_the_bayes_optimal_row_is_what_theory_says():
 
 def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
     c, seed = simulation.grid("simulation", "smoke")[0]
-    _, (part,), _ = simulation._assemble([(c, seed)], torch.device("cpu"))
-    rows = np.concatenate([part.train, part.held_out, part.test])
+    part = simulation.split(simulation.draw(c, seed), c, seed)
+    rows = np.concatenate(list(part.values()))
     assert len(set(rows.tolist())) == len(rows) == c["n"]
-    assert len(part.held_out) == round(0.1 * (len(part.train) + len(part.held_out)))
+    assert len(part["held-out"]) == round(0.1 * (len(part["train"]) + len(part["held-out"])))
     assert np.array_equal(simulation.true_correlation(0.0), np.eye(4))
     assert simulation.true_correlation(1.0)[2, 3] == 0.569
     assert np.linalg.eigvalsh(simulation.true_correlation(1.25))[0] > 1e-3

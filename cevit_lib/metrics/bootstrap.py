@@ -76,7 +76,6 @@ def patient_bootstrap(
     Examples
     --------
     >>> interval = patient_bootstrap(lambda rows: mean_absolute_error(mu[rows], y[rows]), ids, rng)
-    # doctest: +SKIP
     """
     if not 0 < level < 1 or replications < 20:
         raise ParameterError(

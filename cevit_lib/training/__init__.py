@@ -9,29 +9,25 @@ from cevit_lib.training.feasible import (
     fit_warm_up,
     predict_outputs,
 )
-from cevit_lib.training.loop import Batches, find_device, train
+from cevit_lib.training.loop import find_device
 from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
-from cevit_lib.training.reruns import fix_workspace, reproducible
 from cevit_lib.training.saving import load_model, save_model
 from cevit_lib.training.scaling import Standardisation
-from cevit_lib.training.seeds import Streams, streams, torch_seeded
+from cevit_lib.training.seeds import streams
 
 __all__ = [
     "NOT_CLINICAL",
     "PAPER_COPULA",
     "PAPER_WARM_UP",
-    "Batches",
     "Checkpoint",
     "FeasibleFit",
     "Fit",
     "Predictions",
     "Recipe",
     "Standardisation",
-    "Streams",
     "find_device",
-    "fix_workspace",
     "fit_copula",
     "fit_feasible_cevit",
     "fit_warm_up",
@@ -39,9 +35,6 @@ __all__ = [
     "predict",
     "predict_outputs",
     "processes",
-    "reproducible",
     "save_model",
     "streams",
-    "torch_seeded",
-    "train",
 ]

@@ -1,12 +1,15 @@
-"""Checkpoints: a fit that is killed at any moment goes on where its last whole epoch ended, and ends the same.
+"""Checkpoints: a fit that is killed at any moment goes on after its last whole epoch, to one end.
 
-A fit has stages (warm-up, estimate, copula training, controls), each with a file of its own in the fit's folder. On a
-second run every stage finds its file: a finished one is read, an unfinished one goes on. What happens between stages is
-computed again from the same numbers, so that on a CPU a resumed fit is bit for bit the uninterrupted one.
+A fit has stages (warm-up, estimate, copula training, controls), each with a file of its own in the
+fit's folder. On a second run every stage finds its file: a finished one is read, an unfinished one
+goes on. What happens between stages is computed again from the same numbers, so that on a CPU a
+resumed fit is bit for bit the uninterrupted one.
 
-A file holds tensors and plain Python values only and is read with ``weights_only=True``: it can run no code. It appears
-whole or not at all, and the one before it is kept until the next is written.
+A file holds tensors and plain Python values only and is read with ``weights_only=True``: it can run
+no code. It appears whole or not at all, and the one before it is kept until the next is written.
 """
+
+from __future__ import annotations
 
 import contextlib
 import hashlib
@@ -15,13 +18,17 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cevit_lib.copula import CopulaParameters
 from cevit_lib.errors import ParameterError
+
+if TYPE_CHECKING:
+    from cevit_lib.training.loop import NetworkTrainer
 
 FORMAT = 1
 
@@ -33,24 +40,13 @@ class Checkpoint:
     ----------
     folder : path
         Made when first written to. One fit, one folder: its stages are told apart by name.
-    every : int
-        Epochs between two writings; the last epoch of a stage is always written.
-
-    Raises
-    ------
-    ParameterError
-        ``every`` is not positive.
     """
 
-    def __init__(self, folder: str | os.PathLike, every: int = 1) -> None:
-        if every < 1:
-            raise ParameterError(
-                f"every={every}: a checkpoint is written every epoch (1) or every so many."
-            )
-        self.folder, self.every = Path(folder), every
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self.folder = Path(folder)
 
     def __repr__(self) -> str:
-        return f"Checkpoint({str(self.folder)!r}, every={self.every})"
+        return f"Checkpoint({str(self.folder)!r})"
 
     def path(self, stage: str) -> Path:
         """Return the file of a stage."""
@@ -62,7 +58,8 @@ class Checkpoint:
         Raises
         ------
         ParameterError
-            It was written by another fit: the message names what differs; or no writing of it can be read.
+            It was written by another fit: the message names what differs; or no writing of it can
+            be read.
         """
         path = self.path(stage)
         present = [one for one in (path, _before(path)) if one.is_file()]
@@ -86,65 +83,69 @@ class Checkpoint:
             torch.save({"format": FORMAT, "identity": identity, **state}, stream)
             stream.flush()
             os.fsync(stream.fileno())  # or a power cut could leave the name without the content
-        if path.is_file():
-            os.replace(
-                path, _before(path)
-            )  # a kill between these two lines leaves the one before, which is whole
+        if path.is_file():  # a kill between these lines leaves the one before, which is whole
+            os.replace(path, _before(path))
         os.replace(scratch, path)
 
     def remove(self) -> None:
         """Delete what this class wrote: the fit has its record."""
-        for path in (
-            *self.folder.glob("*.pt"),
-            *self.folder.glob("*.pt.before"),
-            *self.folder.glob(".*.pt.new"),
-        ):
-            path.unlink(missing_ok=True)
+        for pattern in ("*.pt", "*.pt.before", ".*.pt.new"):
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
-def as_checkpoint(given: "Checkpoint | str | os.PathLike | None") -> Checkpoint | None:
+def as_checkpoint(given: Checkpoint | str | os.PathLike | None) -> Checkpoint | None:
     """Return a checkpoint for a folder that was named, and what is one already as it is."""
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
-def identity_of(
-    stage: str,
-    model: nn.Module,
-    data: Any,
-    y: Tensor,
-    loss: nn.Module,
-    recipe: Any,
-    rng: np.random.Generator,
-    processes: int = 1,
-) -> dict[str, Any]:
-    """Return what tells a stage's training from any other, by name: two that agree in it do the same steps."""
-    recipe = {f"recipe {key}": value for key, value in recipe.to_dict().items()}
+def kept_estimate(
+    checkpoint: Checkpoint | None,
+    identity: dict[str, Any],
+    parameters: CopulaParameters,
+    main: bool,
+) -> CopulaParameters:
+    """Return the copula parameters that a fit's later stages know: those of its first run.
+
+    A second run estimates again from the same numbers; on an accelerator the last digits may
+    differ, and the stages that were trained under the first estimate go on under it.
+    """
+    if checkpoint is None:
+        return parameters
+    stored = checkpoint.load("estimate", identity)
+    if stored is not None:
+        return CopulaParameters.from_dict(stored["parameters"])
+    if main:
+        checkpoint.save("estimate", identity, {"parameters": parameters.to_dict()})
+    return parameters
+
+
+def identity_of(trainer: NetworkTrainer, processes: int) -> dict[str, Any]:
+    """Return what tells a stage's training from any other, by name: equal ones do equal steps."""
+    task, recipe = trainer.task, trainer.recipe
     return {
-        "stage": stage,
-        "data": data.hash,
-        "patients": len(data),
-        "responses": digest([y]),
-        "loss": describe_loss(loss),
-        **recipe,
-        "initial weights": digest(model.state_dict().values()),
-        "order": digest_text(rng_state(rng)),
+        "stage": trainer.stage,
+        "data": task.data.hash,
+        "patients": len(task.data),
+        "responses": digest([trainer.y]),
+        "loss": describe_loss(task.loss),
+        **{f"recipe {key}": value for key, value in recipe.to_dict().items()},
+        "initial weights": digest(trainer.model.state_dict().values()),
+        "order": hashlib.sha256(rng_state(trainer.rng).encode()).hexdigest()[:16],
         "processes": processes,
     }
 
 
 def describe_loss(loss: nn.Module) -> str:
     """Return a loss and, where it has them, its copula parameters, as text."""
-    copula = getattr(loss, "copula", None)
-    held = (
-        digest([copula.correlation.detach(), copula.scale.detach()]) if copula is not None else ""
-    )
-    return f"{type(loss).__name__} {held}".strip()
+    copula, name = getattr(loss, "copula", None), type(loss).__name__
+    return name if copula is None else f"{name} {digest([copula.correlation, copula.scale])}"
 
 
 def changing(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of what training changes: trainable parameters and stored buffers, on the CPU."""
+    """Return CPU copies of what training changes: trainable parameters and stored buffers."""
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     return {
         name: tensor.detach().cpu().clone()
@@ -159,7 +160,7 @@ def restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 def rng_state(rng: np.random.Generator) -> str:
-    """Return the state of a NumPy generator as text (its integers are too long for other formats)."""
+    """Return a NumPy generator's state as text (its integers are too long for other formats)."""
     return json.dumps(rng.bit_generator.state, default=np.ndarray.tolist, sort_keys=True)
 
 
@@ -192,11 +193,6 @@ def digest(tensors: Any) -> str:
     return total.hexdigest()[:16]
 
 
-def digest_text(text: str) -> str:
-    """Return 16 digits of the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before")
 
@@ -205,10 +201,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a torn file fails in many ways; the one before it may be whole
-        warnings.warn(
-            f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"[:300],
-            stacklevel=3,
-        )
+        told = f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"
+        warnings.warn(told[:300], stacklevel=3)
         return None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise ParameterError(
@@ -220,9 +214,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _refuse_other(stored: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
     differ = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
     if differ:
-        told = "; ".join(
-            f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4]
-        )
+        pairs = (f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4])
         raise ParameterError(
-            f"checkpoint {path} belongs to another fit ({told}). Name another folder for this fit, or remove that one."
+            f"checkpoint {path} belongs to another fit ({'; '.join(pairs)}). Name another folder "
+            "for this fit, or remove that one."
         )

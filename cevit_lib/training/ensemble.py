@@ -8,19 +8,23 @@ parameters; a member's numbers are those of the same fit made alone, up to the r
 
 import copy
 import functools
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition
-from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.errors import ParameterError
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
+from cevit_lib.training.algorithm import Parameters, Source, estimated
 from cevit_lib.training.compiling import (
     WRONG_GRADIENT,
     moved,
@@ -31,6 +35,7 @@ from cevit_lib.training.compiling import (
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
+from cevit_lib.training.trainer import Trainer
 
 
 class _PatchProduct(nn.Module):
@@ -78,32 +83,24 @@ class Members:
         ``(members, n)`` row numbers of each member's training patients.
     standardisation : sequence of Standardisation
         Of each member.
+    chunk : int
+        Patients at a time where outputs are asked for.
     """
 
     images: Tensor
     y: Tensor
     rows: np.ndarray
     standardisation: Sequence[Standardisation]
+    chunk: int = 64
+
+    @functools.cached_property
+    def units(self) -> Standardisation:
+        """All members' standardisations as one."""
+        return Standardisation.stacked(self.standardisation)
 
     def inside(self, rows: Tensor) -> Tensor:
-        """Return ``(members, b, p)`` responses of the rows ``(members, b)`` in each member's units of training."""
-        mean, sd = self._moments(rows.device)
-        y, p0 = self.y[rows].float(), mean.shape[-1]
-        return torch.cat([(y[..., :p0] - mean) / sd, y[..., p0:]], dim=-1)
-
-    def outside(self, outputs: Tensor) -> Tensor:
-        """Return outputs ``(members, b, p)`` with their means in the responses' own units."""
-        mean, sd = self._moments(outputs.device)
-        p0 = mean.shape[-1]
-        return torch.cat([outputs[..., :p0] * sd + mean, outputs[..., p0:]], dim=-1)
-
-    def _moments(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return tuple(
-            torch.stack([getattr(s, part) for s in self.standardisation])[:, None]
-            .float()
-            .to(device)
-            for part in ("mean", "sd")
-        )
+        """Return ``(members, b, p)`` responses of the rows ``(members, b)`` in units of training."""
+        return self.units.apply(self.y[rows].float())
 
 
 class Ensemble:
@@ -220,27 +217,21 @@ class Ensemble:
         }
 
     @torch.no_grad()
-    def outputs(
-        self, members: Members, rows: np.ndarray, chunk: int, precision: str = "float32"
-    ) -> Tensor:
+    def outputs(self, members: Members, rows: np.ndarray) -> Tensor:
         """Return ``(members, b, p)`` outputs in the responses' own units, float64 on the CPU.
 
         Parameters
         ----------
         members : Members
         rows : ndarray
-            ``(members, b)`` row numbers of the patients to predict.
-        chunk : int
-            Patients at a time; the last ones are filled up, so that a compiled program sees one shape.
+            ``(members, b)`` row numbers of the patients to predict, ``members.chunk`` at a time; the
+            last ones are filled up, so that a compiled program sees one shape.
         """
-        count = rows.shape[1]
+        chunk, count = members.chunk, rows.shape[1]
         padded = np.pad(rows, ((0, 0), (0, -count % chunk)), mode="edge")
-        parts = []
-        for start in range(0, padded.shape[1], chunk):
-            at = torch.as_tensor(padded[:, start : start + chunk], device=self.device)
-            with autocast(self.device, precision):
-                parts.append(self(members.images[at].float()).float())
-        return members.outside(torch.cat(parts, 1)[:, :count]).cpu().double()
+        whole = torch.as_tensor(padded, device=self.device)
+        parts = [self(members.images[at].float()).float() for at in whole.split(chunk, 1)]
+        return members.units.undo(torch.cat(parts, 1)[:, :count]).cpu().double()
 
 
 def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
@@ -303,127 +294,184 @@ class EnsembleCopulaLoss:
         return (0.5 * quadratic - cell).mean(1) - self.constant
 
 
-def train_ensemble(
-    ensemble: Ensemble,
-    members: Members,
-    loss: Any,
-    recipe: Recipe,
-    orders: Sequence[np.random.Generator],
-    *,
-    stage: str,
-    after_epoch: Any = None,
-) -> list[list[dict[str, Any]]]:
-    """Train all members in place; return each member's trace, as ``cevit_lib.training.train`` does for one network.
+class EnsembleTrainer(Trainer):
+    """A stage of networks side by side.
 
     Parameters
     ----------
     ensemble : Ensemble
+        Trained in place.
     members : Members
+        Patients, responses and units.
     loss : callable
-        ``loss(outputs, y) -> (members,)``: the mean over the patients of a batch, in units of training.
+        ``loss(outputs, y) -> (members,)``: the mean over the patients of a batch, in units of
+        training.
     recipe : Recipe
         The same for all.
     orders : sequence of numpy.random.Generator
         Order of each member's patients.
     stage : str
         Name for traces and messages.
-    after_epoch : callable, optional
-        ``after_epoch(epoch, ensemble) -> list of dict``, one for each member, added to its trace.
 
     Raises
     ------
     ParameterError
-        The recipe's precision or the counts of members disagree.
-    TrainingError
-        A member's loss or gradient is not finite; the message names member, epoch and batch.
+        The counts of members disagree.
     """
-    if not len(orders) == len(members.rows) == len(members.standardisation) == ensemble.size:
-        raise ParameterError(
-            f"{ensemble.size} networks, {len(members.rows)} sets of patients, {len(members.standardisation)} "
-            f"standardisations and {len(orders)} orders: an ensemble needs one of each for every member."
-        )
-    optimizer = _optimizer(ensemble, recipe)
-    n = members.rows.shape[1]
-    steps = -(-n // recipe.batch_size)
-    for rng in orders:
-        rng.integers(
-            2**63
-        )  # the number that seeds a single network's dropout: orders then agree with `train`
-    traces: list[list[dict[str, Any]]] = [[] for _ in range(ensemble.size)]
-    for epoch in range(recipe.epochs):
-        begun = time.perf_counter()
-        order = np.stack(
-            [own[rng.permutation(n)] for own, rng in zip(members.rows, orders, strict=True)]
-        )
-        losses, norms, rate = _epoch(
-            ensemble, members, loss, recipe, optimizer, np.array_split(order, steps, 1), epoch
-        )
-        _refuse_divergence(losses, norms, stage, epoch, recipe)
-        seconds = time.perf_counter() - begun
-        further = after_epoch(epoch, ensemble) if after_epoch else [{}] * ensemble.size
-        for k, trace in enumerate(traces):
-            trace.append(
-                {
-                    "stage": stage,
-                    "epoch": epoch + 1,
-                    "loss": float(losses[:, k].mean()),
-                    "learning_rate": rate,
-                    "gradient_norm": float(norms[:, k].mean()),
-                    "seconds": seconds / ensemble.size,
-                    **further[k],
-                }
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        members: Members,
+        loss: Callable,
+        recipe: Recipe,
+        orders: Sequence[np.random.Generator],
+        stage: str,
+    ) -> None:
+        counts = ensemble.size, len(members.rows), len(members.standardisation), len(orders)
+        if len(set(counts)) > 1:
+            raise ParameterError(
+                "networks, sets of patients, standardisations and orders are "
+                f"{', '.join(map(str, counts))}: an ensemble needs one of each for every member."
             )
-    return traces
+        optimizer = recipe.build_optimizer(ensemble.parameters.values(), stacked=True)
+        super().__init__(optimizer, recipe, stage)
+        self.ensemble, self.members, self.loss, self.orders = ensemble, members, loss, orders
+        for rng in orders:  # the number that seeds a single network's dropout: orders then agree
+            rng.integers(2**63)
+
+    def draw(self) -> Sequence[Tensor]:
+        rows, n = self.members.rows, self.members.rows.shape[1]
+        pairs = zip(rows, self.orders, strict=True)
+        order = np.stack([own[rng.permutation(n)] for own, rng in pairs])
+        whole = torch.as_tensor(order, device=self.ensemble.device)  # one transfer an epoch
+        return whole.tensor_split(-(-n // self.recipe.batch_size), 1)
+
+    def backward(self, number: int, rows: Tensor) -> Tensor:
+        n = self.members.rows.shape[1]
+        steps = -(-n // self.recipe.batch_size)
+        with autocast(self.ensemble.device, self.recipe.precision):
+            outputs = self.ensemble(self.members.images[rows].float())
+        values = self.loss(outputs.float(), self.members.inside(rows))
+        values.sum().backward()  # members share no weight: each has the gradient of its own mean
+        return values.detach() * (rows.shape[1] * steps / n)  # its mean is over patients
+
+    def clip(self) -> Tensor:
+        """Scale each member's gradient where it is too long; return the norms ``(members,)``."""
+        gradients = [p.grad for p in self.trained if p.grad is not None]
+        norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
+        if self.recipe.clip is not None:
+            factor = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
+            for gradient in gradients:
+                gradient.mul_(factor.view(-1, *(1,) * (gradient.dim() - 1)))
+        return norm
+
+    def entry(self, losses: Tensor, norms: Tensor) -> list[dict[str, Any]]:
+        means = zip(losses.cpu().numpy().T, norms.cpu().numpy().T, strict=True)
+        return [
+            {
+                "stage": self.stage,
+                "epoch": self.done,
+                "loss": float(loss.mean()),
+                "learning_rate": self.rate,
+                "gradient_norm": float(norm.mean()),
+            }
+            for loss, norm in means
+        ]
+
+    def divergence(self, first: list[int], batches: Sequence[Tensor], losses: Tensor) -> str:
+        batch, member = first
+        return (
+            f"{self.stage}: the loss or gradient of member {member + 1} of {losses.shape[1]} is not "
+            f"finite in epoch {self.done + 1}, batch {batch + 1} of {len(batches)}. Likely cause: "
+            f"learning rate {self.recipe.learning_rate:g} is too large for it; fit it alone to see "
+            "which patients were in that batch."
+        )
 
 
-def _epoch(
-    ensemble, members, loss, recipe, optimizer, batches, epoch
-) -> tuple[np.ndarray, np.ndarray, float]:
-    device = ensemble.device
-    trained = [p for group in optimizer.param_groups for p in group["params"]]
-    rows = torch.as_tensor(np.concatenate(batches, 1), device=device)  # one transfer an epoch
-    losses, norms, start = [], [], 0
-    for number, batch in enumerate(batches):
-        rate = recipe.learning_rate * recipe.factor(epoch * len(batches) + number, len(batches))
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        at = rows[:, start : start + batch.shape[1]]
-        start += batch.shape[1]
-        with autocast(device, recipe.precision):
-            outputs = ensemble(members.images[at].float())
-        values = loss(outputs.float(), members.inside(at))
-        optimizer.zero_grad(set_to_none=True)
-        values.sum().backward()  # members share no weight: each gets the gradient of its own mean
-        norms.append(_clip([p.grad for p in trained if p.grad is not None], recipe.clip))
-        optimizer.step()
-        losses.append(
-            values.detach() * (batch.shape[1] * len(batches) / rows.shape[1])
-        )  # its mean is over patients
-    return torch.stack(losses).cpu().numpy(), torch.stack(norms).cpu().numpy(), rate
+@dataclass
+class SideBySide:
+    """Many fits, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` runs them.
+
+    Attributes
+    ----------
+    ensemble : Ensemble
+        Their networks.
+    members : Members
+        Whom they train on.
+    parts : dict
+        Row numbers of parts of their patients, each a list with one array a member.
+    order : callable
+        ``order(number) -> list of numpy.random.Generator``, fresh ones at every call.
+    crosses : sequence of (Members, list of ndarray)
+        For each cross-fit whom it trains on, and the rows that it leaves out.
+    watch : callable, optional
+        ``watch(stage, parameters)`` returns what is called with these networks after every epoch of
+        a stage, and returns a dict for each member's trace.
+    """
+
+    ensemble: Ensemble
+    members: Members
+    parts: dict[str, list[np.ndarray]]
+    order: Callable[[int], list[np.random.Generator]]
+    crosses: Sequence[tuple[Members, list[np.ndarray]]] = ()
+    watch: Callable | None = None
+
+    def copy(self) -> "SideBySide":
+        return replace(self, ensemble=self.ensemble.copy())
+
+    def train(
+        self, stage: str, recipe: Recipe, parameters: Parameters | None, order: int
+    ) -> list[list[dict[str, Any]]]:
+        loss: Callable = empirical_loss
+        if parameters is not None:
+            units = zip(self.members.standardisation, parameters, strict=True)
+            inside = [scale.parameters_inside(own) for scale, own in units]
+            loss = EnsembleCopulaLoss(inside, self.ensemble.device)
+        orders, seen = self.order(order), self.watch and self.watch(stage, parameters)
+        trainer = EnsembleTrainer(self.ensemble, self.members, loss, recipe, orders, stage)
+        traces: list[list[dict[str, Any]]] = [[] for _ in orders]
+        for _ in range(recipe.epochs):
+            begun = time.perf_counter()
+            entries = trainer.epoch()
+            seconds = (time.perf_counter() - begun) / self.ensemble.size
+            further = seen(self) if seen else [{}] * self.ensemble.size
+            for trace, entry, more in zip(traces, entries, further, strict=True):
+                trace.append({**entry, "seconds": seconds, **more})
+        return traces
+
+    def outputs(self, part: str) -> list[Tensor]:
+        rows = self.parts[part]
+        longest = max(map(len, rows))
+        filled = np.stack([np.pad(own, (0, longest - len(own)), mode="edge") for own in rows])
+        found = self.ensemble.outputs(self.members, filled)
+        return [outputs[: len(own)] for outputs, own in zip(found, rows, strict=True)]
+
+    def responses(self, part: str) -> list[Tensor]:
+        return [self.members.y[torch.as_tensor(own)].cpu() for own in self.parts[part]]
+
+    def cross_fits(self) -> Iterator[tuple["SideBySide", list[np.ndarray]]]:
+        for members, left_out in self.crosses:
+            rows = zip(self.parts["train"], left_out, strict=True)
+            places = [np.searchsorted(train, own) for train, own in rows]
+            twin = replace(self.copy(), members=members, parts={"left-out": left_out})
+            yield twin, places
+
+    def estimate(
+        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
+    ) -> list[CopulaParameters]:
+        """Estimate every member's parameters, by several processes where there are many."""
+        pairs = zip(outputs, responses, strict=True)
+        jobs = [delayed(_estimated)(source.estimator(), own.clone(), y) for own, y in pairs]
+        workers = min(os.cpu_count() or 1, max(1, len(jobs) // 10))  # one starts in some seconds
+        return [CopulaParameters.from_dict(one) for one in Parallel(n_jobs=workers)(jobs)]
 
 
-def _clip(gradients: list[Tensor], largest: float | None) -> Tensor:
-    """Scale each member's gradient to norm ``largest`` where it is longer; return the norms before ``(members,)``."""
-    norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
-    if largest is not None:
-        factor = (largest / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(factor.view(-1, *(1,) * (gradient.dim() - 1)))
-    return norm
-
-
-def _optimizer(ensemble: Ensemble, recipe: Recipe) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser; a member's weight matrix has one dimension more here."""
-    training = [p for p in ensemble.parameters.values() if p.requires_grad]
-    groups = [
-        {"params": [p for p in training if p.dim() >= 3], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in training if p.dim() < 3], "weight_decay": 0.0},
-    ]
-    kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-    fused = ensemble.device.type == "cuda"
-    return kind(
-        [group for group in groups if group["params"]], lr=recipe.learning_rate, fused=fused
-    )
+def _estimated(estimator: Any, outputs: Tensor, y: Tensor) -> dict[str, list]:
+    """Return one member's estimate as plain lists: it may come from another process."""
+    with warnings.catch_warnings():  # what did not converge or was shrunk is seen in the record
+        warnings.simplefilter("ignore")
+        return estimated(estimator, outputs, y)[0].to_dict()
 
 
 def prepare_for_vmap(base: nn.Module) -> None:
@@ -436,16 +484,3 @@ def prepare_for_vmap(base: nn.Module) -> None:
         projection = getattr(module, "proj", None)
         if isinstance(projection, nn.Conv2d) and projection.kernel_size == projection.stride:
             module.proj = _PatchProduct(projection)
-
-
-def _refuse_divergence(
-    losses: np.ndarray, norms: np.ndarray, stage: str, epoch: int, recipe: Recipe
-) -> None:
-    bad = np.argwhere(~(np.isfinite(losses) & np.isfinite(norms)))
-    if len(bad):
-        batch, member = bad[0]
-        raise TrainingError(
-            f"{stage}: the loss or gradient of member {member + 1} of {losses.shape[1]} is not finite in epoch "
-            f"{epoch + 1}, batch {batch + 1} of {len(losses)}. Likely cause: learning rate {recipe.learning_rate:g} is "
-            "too large for it; fit it alone to see which patients were in that batch."
-        )

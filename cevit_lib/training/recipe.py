@@ -6,9 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from cevit_lib.errors import ParameterError
+
+CHOICES = {
+    "optimizer": ("adamw", "adam"),
+    "schedule": ("cosine", "step", "constant"),
+    "precision": ("auto", "float32", "bf16"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,28 +86,18 @@ class Recipe:
             "step_factor": self.step_factor,
             "accumulation": self.accumulation,
             "patience": 1 if self.patience is None else self.patience,
+            "clip": 1 if self.clip is None else self.clip,
         }
         wrong = [f"{name}={value}" for name, value in positive.items() if not value > 0]
-        if (
-            wrong
-            or self.weight_decay < 0
-            or not 0 <= self.rise < 1
-            or (self.clip is not None and self.clip <= 0)
-        ):
-            seen = wrong or [
-                f"weight_decay={self.weight_decay}",
-                f"rise={self.rise}",
-                f"clip={self.clip}",
-            ]
+        if self.weight_decay < 0 or not 0 <= self.rise < 1:
+            wrong += [f"weight_decay={self.weight_decay}", f"rise={self.rise}"]
+        if wrong:
             raise ParameterError(
-                f"recipe out of range: {', '.join(seen)}. Epochs, patients, parts, rates and factors are above 0, "
-                "weight_decay at least 0, rise from 0 to below 1, clip above 0 or None."
+                f"recipe out of range: {', '.join(wrong)}. Epochs, patients, parts, rates and "
+                "factors are above 0, weight_decay at least 0, rise from 0 to below 1, clip above "
+                "0 or None."
             )
-        for name, allowed in (
-            ("optimizer", ("adamw", "adam")),
-            ("schedule", ("cosine", "step", "constant")),
-            ("precision", ("auto", "float32", "bf16")),
-        ):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ParameterError(
                     f"{name}={getattr(self, name)!r}: give one of {', '.join(allowed)}."
@@ -123,17 +119,24 @@ class Recipe:
             return (step + 1) / (rise + 1)
         return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, total - rise)))
 
-    def build_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimiser over the parameters that train."""
+    def build_optimizer(
+        self, parameters: Iterable[Tensor], stacked: bool = False
+    ) -> torch.optim.Optimizer:
+        """Return the optimiser over the parameters that train.
+
+        ``stacked`` weights, of networks side by side, have one dimension more than their own.
+        """
         training = [parameter for parameter in parameters if parameter.requires_grad]
-        decayed = {
-            "params": [p for p in training if p.dim() >= 2],
-            "weight_decay": self.weight_decay,
-        }
-        spared = {"params": [p for p in training if p.dim() < 2], "weight_decay": 0.0}
+        matrices = [p for p in training if p.dim() >= 2 + stacked]
+        others = [p for p in training if p.dim() < 2 + stacked]
+        groups = [
+            {"params": matrices, "weight_decay": self.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
+        fused = True if stacked and training[0].is_cuda else None
         return kind(
-            [group for group in (decayed, spared) if group["params"]], lr=self.learning_rate
+            [group for group in groups if group["params"]], lr=self.learning_rate, fused=fused
         )
 
 

@@ -26,7 +26,7 @@ def fix_workspace() -> None:
     if torch.cuda.is_initialized():
         raise ParameterError(
             f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS reads it only "
-            f"once. Call cevit_lib.training.fix_workspace() before anything is on the GPU, or set "
+            f"once. Call cevit_lib.training.reruns.fix_workspace() before anything is on the GPU, or set "
             f"{WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts."
         )
     os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]

@@ -1,5 +1,6 @@
 """Continuous responses in units of their own spread: set on the training patients, undone on every output."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,17 +51,23 @@ class Standardisation:
             torch.ones(continuous, dtype=torch.float64),
         )
 
+    @classmethod
+    def stacked(cls, each: Sequence["Standardisation"]) -> "Standardisation":
+        """Return that of networks side by side: ``(members, 1, p0)``, for ``(members, n, p)``."""
+        moments = (torch.stack([getattr(one, name) for one in each]) for name in ("mean", "sd"))
+        return cls(*(moment[:, None] for moment in moments))
+
     def apply(self, y: Tensor) -> Tensor:
-        """Return ``y (n, p)`` with its continuous columns in standard units."""
-        p0 = len(self.sd)
-        return torch.cat([(y[:, :p0] - self.mean.to(y)) / self.sd.to(y), y[:, p0:]], dim=1)
+        """Return ``y (..., n, p)`` with its continuous columns in standard units."""
+        p0 = self.sd.shape[-1]
+        inside = (y[..., :p0] - self.mean.to(y)) / self.sd.to(y)
+        return torch.cat([inside, y[..., p0:]], dim=-1)
 
     def undo(self, outputs: Tensor) -> Tensor:
-        """Return ``outputs (n, p)`` with their means in the responses' own units; logits stay as they are."""
-        p0 = len(self.sd)
-        return torch.cat(
-            [outputs[:, :p0] * self.sd.to(outputs) + self.mean.to(outputs), outputs[:, p0:]], dim=1
-        )
+        """Return ``outputs (..., n, p)``, means in the responses' own units; logits stay."""
+        p0 = self.sd.shape[-1]
+        means = outputs[..., :p0] * self.sd.to(outputs) + self.mean.to(outputs)
+        return torch.cat([means, outputs[..., p0:]], dim=-1)
 
     def parameters_inside(self, parameters: CopulaParameters) -> CopulaParameters:
         """Return copula parameters in standard units; a correlation has none."""

@@ -14,36 +14,34 @@ shape are trained side by side; those with a record are skipped. The other parts
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
-from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.datasets.splits import Split
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import FrozenRandomWeightsWarning
+from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.records import find_record, new_record, rounded, write_record
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.ensemble import (
-    Ensemble,
-    EnsembleCopulaLoss,
-    Members,
-    empirical_loss,
-    train_ensemble,
-)
+from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
+from cevit_lib.training.ensemble import Ensemble, Members, SideBySide
 from studies.ablation.data import Encoders, load_eyes, partition, weights_folder
 from studies.ablation.settings import STUDIES, grid
-from studies.simulation.fits import _Clock, _fitted, scores
+from studies.simulation.fits import Clock, arm_of, empirical, scores
 
 Fit = tuple[dict[str, Any], int]
+SOURCES = {
+    "fmcem": Source(FastMCEM, "train"),
+    "cross-fitted": Source(lambda: MaximumLikelihood(standard_errors=False), "cross-fitted"),
+}
 SHOWN = {"seed": 0, "fold": 1, "arm": "cross-fitted"}
 """The one CeViT-A whose class tokens are laid on a plane."""
 
@@ -155,65 +153,145 @@ def fit_together(
     encoders: Encoders,
 ) -> list[dict]:
     """Train fits of one shape side by side and return their records (not written)."""
-    begun, clock, first = time.perf_counter(), _Clock(device), fits[0][0]
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+    first = fits[0][0]
     eyes = load_eyes(first["data"], first["size"], first["mirror"], data)
-    images, y = eyes.load().to(device), eyes.y.to(device)
-    splits = [partition(eyes, c) for c, _ in fits]
-    told = [encoders(c)[1] for c, _ in fits]
-    clock.mark("data")
-    fresh = Ensemble(_networks(fits, encoders), device)
-    clock.mark("networks")
-    crossed, traces = _cross_fit(fits, eyes, images, y, splits, fresh)
-    clock.mark("cross-fits")
-    arms: dict[str, Tensor] = {}
-    estimates: dict[str, list[CopulaParameters]] = {}
-    planes: dict[int, dict] = {}
-    if first["arms"]:
-        members = _members(
-            [s.train for s in splits], eyes, images, y, smallest(first, len(eyes))[0]
-        )
-        ensemble, test = fresh.copy(), [s.test for s in splits]
-        traces["warm-up"] = _train(
-            ensemble, members, None, Recipe(**first["warm_up"]), fits, "warm-up"
-        )
-        arms["warm-up"] = _outputs(ensemble, members, test, first)
-        seen = _outputs(ensemble, members, [s.train for s in splits], first)
-        clock.mark("warm-up")
-        estimates = _estimates(
-            eyes, splits, {"fmcem": seen, "cross-fitted": crossed}, first["arms"]
-        )
-        clock.mark("estimation")
-        for arm in first["arms"]:
-            twin = ensemble.copy()
-            chosen = parameters_of(arm, estimates)
-            traces[arm] = _train(twin, members, chosen, Recipe(**first["further"]), fits, arm)
-            arms[arm] = _outputs(twin, members, test, first)
-            if arm == SHOWN["arm"] and first["adapters"]:
-                planes = _planes(fits, twin, eyes, encoders)
-            clock.mark(arm)
-    share = (time.perf_counter() - begun) / len(fits)
-    return [
-        _record(
+    batch = Batch(fits, eyes, encoders, device)
+    batch.fit()
+    return [batch.record(k, study, scale) for k in range(len(fits))]
+
+
+class Batch:
+    """Fits of one shape in one program: their patients, networks, and what came of every stage."""
+
+    def __init__(
+        self, fits: list[Fit], eyes: PairedEyes, encoders: Encoders, device: torch.device
+    ) -> None:
+        self.fits, self.eyes, self.encoders, self.device = fits, eyes, encoders, device
+        self.clock, self.first = Clock(device), fits[0][0]
+        self.warm_up, self.further = (Recipe(**self.first[s]) for s in ("warm_up", "further"))
+        self.splits = [partition(eyes, c) for c, _ in fits]
+        self.images, self.y = eyes.load().to(device), eyes.y.to(device)
+        self.clock.mark("data")
+        train = [split.train for split in self.splits]
+        parts = {"train": train, "test": [split.test for split in self.splits]}
+        count, inner_count = smallest(self.first, len(eyes))
+        ensemble = Ensemble(_networks(fits, encoders), device)
+        own = zip(self.splits, fits, strict=True)
+        divided = [inner_splits(eyes, split, c, seed) for split, (c, seed) in own]
+        crosses = [
+            (self.members([own.train for own in each], inner_count), [own.test for own in each])
+            for each in zip(*divided, strict=True)
+        ]
+        watch = None if self.first["arms"] else self.watch
+        members = self.members(train, count)
+        self.networks = SideBySide(ensemble, members, parts, self.order, crosses, watch)
+        self.arms: dict[str, list[Tensor]] = {}
+        self.planes: dict[int, dict] = {}
+        self.clock.mark("networks")
+
+    def members(self, rows: list[np.ndarray], count: int) -> Members:
+        """Return members on ``count`` of their training patients: a longer part loses its last."""
+        eyes = self.eyes
+        scales = [Standardisation.of(eyes.y[own], eyes.continuous, eyes.responses) for own in rows]
+        own = np.stack([own[:count] for own in rows])
+        return Members(self.images, self.y, own, scales, self.warm_up.batch_size)
+
+    def order(self, number: int) -> list[np.random.Generator]:
+        """Arms after one warm-up see the patients in one order."""
+        key = (number,) if number else ()
+        return [streams(seed, c["partition"], c["fold"], *key).order for c, seed in self.fits]
+
+    def watch(self, stage: str, parameters: Any) -> Callable:
+        """Return the left-out patients' loss after every epoch: what tuning compares."""
+
+        def losses(networks: SideBySide) -> list[dict]:
+            seen = zip(
+                networks.members.standardisation,
+                networks.outputs("left-out"),
+                networks.responses("left-out"),
+                strict=True,
+            )
+            return [{"validation_loss": empirical(*own)} for own in seen]
+
+        return losses
+
+    def fit(self) -> None:
+        """Make the cross-fits, the warm-up, the estimates and every arm; a tuning fit the first."""
+        sources = {n: s for n, s in SOURCES.items() if n in ("cross-fitted", *self.first["arms"])}
+        arms = [_arm(name) for name in self.first["arms"]]
+        self.steps = AlgorithmThree(self.networks, Plan(self.warm_up, self.further, sources, arms))
+        self.steps.cross_fit()
+        self.clock.mark("cross-fits")
+        if not arms:
+            return
+        self._seen("warm-up", self.steps.warm_up())
+        self.steps.estimate()
+        self.clock.mark("estimation")
+        for arm in arms:
+            self._seen(arm.name, self.steps.train(arm))
+
+    def _seen(self, stage: str, networks: SideBySide) -> None:
+        self.arms[stage] = networks.outputs("test")
+        if stage == SHOWN["arm"] and self.first["adapters"]:
+            self.planes = _planes(self.fits, networks.ensemble, self.eyes, self.encoders)
+        self.clock.mark(stage)
+
+    def record(self, k: int, study: str, scale: str) -> dict:
+        """Return the record of a fit."""
+        (configuration, seed), split, steps = self.fits[k], self.splits[k], self.steps
+        y, estimates = self.eyes.y[split.test], {n: [e[k]] for n, e in steps.estimates.items()}
+        arms = {arm.name: arm.parameters(estimates) for arm in steps.plan.arms}
+        metrics: dict[str, Any] = {}
+        for name, outputs in self.arms.items():
+            used = arms.get(name) or estimates["cross-fitted"]
+            metrics[name] = scores(outputs[k], y, used[0])
+        whole = Standardisation.of(self.eyes.y[split.train], self.eyes.continuous)
+        crossed = steps.outputs["cross-fitted"][k]
+        loss = empirical(whole, crossed, self.eyes.y[split.train])
+        metrics["cross-fits"] = {"empirical loss": loss}
+        predicted = {name: outputs[k] for name, outputs in self.arms.items()}
+        weights = self.encoders(configuration)[1]
+        return new_record(
             study,
-            fits[k],
-            scale,
-            eyes,
-            splits[k],
-            {n: o[k] for n, o in arms.items()},
-            {n: e[k] for n, e in estimates.items()},
-            {n: t[k] for n, t in traces.items()},
-            crossed[k],
-            told[k],
-            clock,
-            share,
-            len(fits),
-            device,
-            planes.get(k),
+            configuration,
+            [seed],
+            rounded(metrics),
+            scale=scale,
+            parameters={"weights": weights, **{n: e[0].to_dict() for n, e in estimates.items()}},
+            trace=rounded({stage: _columns(each[k]) for stage, each in steps.traces.items()}),
+            predictions=predictions_of(self.eyes, split, predicted) if predicted else None,
+            columns=self.planes.get(k),
+            notes=about(self.eyes, split),
+            seconds=self.clock.total / len(self.fits),
+            times={**self.clock.told(), "fits": len(self.fits)},
+            dtype="bf16, loss in float32" if self.device.type == "cuda" else "float32",
+            device=self.device,
         )
-        for k in range(len(fits))
-    ]
+
+
+def inner_splits(eyes: PairedEyes, split: Split, c: dict, seed: int) -> list[Split]:
+    """Divide a fold's training patients for cross-fitting; rows are those of all patients."""
+    rng, seen = streams(seed, c["partition"], c["fold"]).split, eyes.subset(split.train)
+    parts = split_by_patient(seen, c["cross_fits"], rng, require_classes=False)
+    return [Split(split.train[part.train], split.train[part.test]) for part in parts]
+
+
+def _arm(name: str) -> Arm:
+    """Return an arm by its name.
+
+    The stored records' CeViT sees the patients in the order in which its warm-up saw them, all other
+    arms in one of their own.
+    """
+    arm = arm_of(name, "cross-fitted")
+    return replace(arm, order=WARM_UP) if name == "cross-fitted" else arm
+
+
+def _columns(entries: list[dict]) -> dict[str, list]:
+    """Return what a record keeps of a stage's trace."""
+    kept = [name for name in ("loss", "gradient_norm", "validation_loss") if name in entries[0]]
+    return {name: [entry[name] for entry in entries] for name in kept}
 
 
 def _networks(fits: list[Fit], encoders: Encoders) -> list[BiChannelViT]:
@@ -242,113 +320,6 @@ def smallest(configuration: dict, patients: int) -> tuple[int, int]:
     """
     train = patients - -(-patients // configuration["folds"])
     return train, train - -(-train // configuration["cross_fits"])
-
-
-def _members(
-    rows: list[np.ndarray], eyes: PairedEyes, images: Tensor, y: Tensor, count: int
-) -> Members:
-    """Return members on ``count`` of their training patients: a part with one more leaves its last one out."""
-    scales = [Standardisation.of(eyes.y[own], eyes.continuous, eyes.responses) for own in rows]
-    return Members(images, y, np.stack([own[:count] for own in rows]), scales)
-
-
-def _outputs(
-    ensemble: Ensemble, members: Members, rows: list[np.ndarray], configuration: dict
-) -> list[Tensor]:
-    """Return each member's outputs for all of its rows, whose numbers may differ by a patient."""
-    longest = max(map(len, rows))
-    padded = np.stack([np.pad(own, (0, longest - len(own)), mode="edge") for own in rows])
-    found = ensemble.outputs(members, padded, configuration["warm_up"]["batch_size"])
-    return [found[k, : len(own)] for k, own in enumerate(rows)]
-
-
-def _train(
-    ensemble, members, parameters, recipe, fits, stage, *key, after_epoch=None
-) -> list[list[dict]]:
-    """Train all members in place; arms after one warm-up see the patients in one order."""
-    loss: Any = empirical_loss
-    if parameters is not None:
-        inside = [
-            s.parameters_inside(p) for s, p in zip(members.standardisation, parameters, strict=True)
-        ]
-        loss = EnsembleCopulaLoss(inside, ensemble.device)
-    further = () if stage.startswith(("warm-up", "cross-fit")) else (1,)
-    orders = [streams(seed, c["partition"], c["fold"], *key, *further).order for c, seed in fits]
-    return train_ensemble(
-        ensemble, members, loss, recipe, orders, stage=stage, after_epoch=after_epoch
-    )
-
-
-def _inner(eyes: PairedEyes, split: Split, configuration: dict, seed: int) -> list[Split]:
-    """Divide a fold's training patients for cross-fitting; rows are those of all patients."""
-    rng = streams(seed, configuration["partition"], configuration["fold"]).split
-    parts = split_by_patient(
-        eyes.subset(split.train), configuration["cross_fits"], rng, require_classes=False
-    )
-    return [Split(split.train[p.train], split.train[p.test]) for p in parts]
-
-
-def _cross_fit(fits, eyes, images, y, splits, fresh: Ensemble):
-    """Return outputs for every training patient from a warm-up that did not see him, and the traces.
-
-    These warm-ups start from the weights of the fit's own.
-
-    A tenth of these patients would say nothing about six correlations, and their own residuals say too little: what a
-    network has learnt by heart is no longer error.
-    """
-    first = fits[0][0]
-    inner = [_inner(eyes, split, c, seed) for split, (c, seed) in zip(splits, fits, strict=True)]
-    found = [
-        torch.full((len(split.train), eyes.y.shape[1]), torch.nan, dtype=torch.float64)
-        for split in splits
-    ]
-    traces: dict[str, list] = {}
-    for number in range(first["cross_fits"]):
-        members = _members(
-            [own[number].train for own in inner], eyes, images, y, smallest(first, len(eyes))[1]
-        )
-        left_out = [own[number].test for own in inner]
-        ensemble = fresh.copy()
-        watch = None if first["arms"] else _Watch(eyes, members, left_out, first)
-        stage = f"cross-fit {number + 1}"
-        traces[stage] = _train(
-            ensemble,
-            members,
-            None,
-            Recipe(**first["warm_up"]),
-            fits,
-            stage,
-            2 + number,
-            after_epoch=watch,
-        )
-        for own, split, rows, outputs in zip(
-            found, splits, left_out, _outputs(ensemble, members, left_out, first), strict=True
-        ):
-            own[torch.as_tensor(np.searchsorted(split.train, rows))] = outputs
-    return found, traces
-
-
-class _Watch:
-    """The left-out patients' empirical loss after every epoch, in units of training: what tuning compares."""
-
-    def __init__(self, eyes, members, left_out, configuration) -> None:
-        self.eyes, self.members, self.rows, self.configuration = (
-            eyes,
-            members,
-            left_out,
-            configuration,
-        )
-
-    def __call__(self, epoch: int, ensemble: Ensemble) -> list[dict]:
-        outputs = _outputs(ensemble, self.members, self.rows, self.configuration)
-        return [
-            {"validation_loss": _empirical(o, self.eyes.y[rows], scale)}
-            for o, rows, scale in zip(outputs, self.rows, self.members.standardisation, strict=True)
-        ]
-
-
-def _empirical(outputs: Tensor, y: Tensor, scale: Standardisation) -> float:
-    return float(empirical_loss(scale.apply(outputs)[None], scale.apply(y)[None])[0])
 
 
 def _planes(
@@ -380,29 +351,6 @@ def _planes(
     return {}
 
 
-def parameters_of(
-    arm: str, estimates: dict[str, list[CopulaParameters]]
-) -> list[CopulaParameters] | None:
-    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
-    if arm == "empirical":
-        return None
-    if arm == "independence":
-        return [CopulaParameters.independent(p.scale, p.p1) for p in estimates["cross-fitted"]]
-    return estimates[arm]
-
-
-def _estimates(eyes, splits, outputs, arms) -> dict[str, list[CopulaParameters]]:
-    names = [name for name in outputs if name in arms or name == "cross-fitted"]
-    jobs = [
-        delayed(_fitted)(name, outputs[name][k].clone(), eyes.y[split.train])
-        for name in names
-        for k, split in enumerate(splits)
-    ]
-    workers = min(os.cpu_count() or 1, max(1, len(jobs) // 20))
-    found = [CopulaParameters.from_dict(one) for one in Parallel(n_jobs=workers)(jobs)]
-    return {name: found[j * len(splits) : (j + 1) * len(splits)] for j, name in enumerate(names)}
-
-
 def predictions_of(eyes: PairedEyes, split: Split, arms: dict[str, Tensor]) -> dict[str, list]:
     """Return the test patients' ids, responses and every arm's outputs, for a record."""
     table = {"patient": [eyes.ids[i] for i in split.test], "y": eyes.y[split.test].tolist()}
@@ -413,63 +361,6 @@ def about(eyes: PairedEyes, split: Split) -> str:
     """Return what a record says of the data behind it."""
     tested = ",".join(eyes.ids[i] for i in split.test)
     return f"{eyes.name} {eyes.hash}: {len(split.train)} patients to train on, {len(split.test)} to test: {tested}"
-
-
-def _record(
-    study,
-    fit,
-    scale,
-    eyes,
-    split,
-    arms,
-    estimates,
-    traces,
-    crossed,
-    told,
-    clock,
-    share,
-    together,
-    device,
-    plane=None,
-):
-    configuration, seed = fit
-    y, used = eyes.y[split.test], {}
-    for name in arms:
-        chosen = (
-            parameters_of(name, {k: [v] for k, v in estimates.items()})
-            if name != "warm-up"
-            else None
-        )
-        used[name] = chosen[0] if chosen else estimates["cross-fitted"]
-    metrics: dict[str, Any] = {
-        name: scores(outputs, y, used[name]) for name, outputs in arms.items()
-    }
-    whole = Standardisation.of(eyes.y[split.train], eyes.continuous)
-    metrics["cross-fits"] = {"empirical loss": _empirical(crossed, eyes.y[split.train], whole)}
-    columns = ("loss", "gradient_norm", "validation_loss")
-    trace = {
-        stage: {c: [e[c] for e in entries] for c in columns if c in entries[0]}
-        for stage, entries in traces.items()
-    }
-    return new_record(
-        study,
-        configuration,
-        [seed],
-        rounded(metrics),
-        scale=scale,
-        parameters={
-            "weights": told,
-            **{name: value.to_dict() for name, value in estimates.items()},
-        },
-        trace=rounded(trace),
-        predictions=predictions_of(eyes, split, arms) if arms else None,
-        columns=plane,
-        notes=about(eyes, split),
-        seconds=share,
-        times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
-        dtype="bf16, loss in float32" if device.type == "cuda" else "float32",
-        device=device,
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ full, one network at a time in several processes of one device; the references t
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ import torch
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters
+from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.splits import Split
-from cevit_lib.estimation import GaussianScoreCorrelation
+from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
 from cevit_lib.records import new_record, rounded
-from cevit_lib.training import Recipe, fit_copula, fit_warm_up, predict_outputs, streams
+from cevit_lib.training import Fit, Recipe, streams
+from cevit_lib.training.algorithm import AlgorithmThree, Arm, Plan, Source, estimated
+from cevit_lib.training.feasible import OneNetwork
+from cevit_lib.training.loop import Stage
 from studies.ablation.data import load_eyes, one_eye, partition
 from studies.ablation.predecessors import CeCNN, OUCopulaCNN
-from studies.simulation.fits import SHRINK_TO, _fitted, scores
+from studies.simulation.fits import scores
 
 PIXELS, COMPONENTS = 48, 30
 WORKERS = 6  # processes on one accelerator; each network alone leaves most of it idle
@@ -119,35 +123,26 @@ def _arms(
     number: int,
     device: torch.device,
 ):
-    """Return test outputs of a predecessor after warm-up, more epochs, and copula training; and its estimate."""
+    """Return test outputs of a predecessor after each stage of Algorithm 3; and its estimate."""
     key = (c["partition"], c["fold"], number)
     torch.manual_seed(int(streams(seed, *key).weights.integers(2**31)))
     model = {"CeCNN": CeCNN, "OUCopulaCNN": OUCopulaCNN}[kind](
         pretrained=c["weights"] == "imagenet"
     )
-    warm = fit_warm_up(
-        model, train, Recipe(**c["warm_up"]), rng=streams(seed, *key).order, device=device
+    network = OneNetwork(
+        Fit.fresh(model, train, standardise=True),
+        {"train": train, "test": test},
+        lambda turn: streams(seed, *key, *((turn,) if turn else ())).order,
+        Stage("", device=device),
     )
-    estimate = (
-        GaussianScoreCorrelation()
-        .fit(predict_outputs(warm, train, device=device), train.y)
-        .parameters_
-    )
-    if estimate.smallest_eigenvalue() < MINIMUM_EIGENVALUE:
-        estimate = estimate.shrink(minimum_eigenvalue=SHRINK_TO)
-    further = Recipe(**c["further"])
-    arms = {
-        "warm-up": warm,
-        "empirical": fit_warm_up(
-            warm, train, further, rng=streams(seed, *key, 1).order, device=device
-        ),
-        "copula": fit_copula(
-            warm, train, estimate, further, rng=streams(seed, *key, 1).order, device=device
-        ),
-    }
-    return {
-        name: predict_outputs(own, test, device=device).cpu().double() for name, own in arms.items()
-    }, estimate
+    scores_of_training = {"estimate": Source(GaussianScoreCorrelation, "train")}
+    plan = Plan(Recipe(**c["warm_up"]), Recipe(**c["further"]), scores_of_training)
+    steps = AlgorithmThree(network, plan)
+    arms = {"warm-up": steps.warm_up()}
+    (estimate,) = steps.estimate()["estimate"]
+    arms |= {"empirical": steps.train(Arm("empirical"))}
+    arms |= {"copula": steps.train(Arm("copula", "estimate"))}
+    return {name: own.outputs("test")[0] for name, own in arms.items()}, estimate
 
 
 def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:
@@ -199,9 +194,10 @@ def regress(
     inner = np.zeros((len(split.train), 4))
     for fit, left_out in KFold(5, shuffle=True, random_state=0).split(split.train):
         inner[left_out] = _predict(columns, eyes.y.numpy(), split.train[fit], split.train[left_out])
-    fitted = CopulaParameters.from_dict(
-        _fitted("cross-fitted", torch.from_numpy(inner), eyes.y[split.train])
-    )
+    exact = MaximumLikelihood(standard_errors=False)
+    with warnings.catch_warnings():  # what did not converge is seen in the stored matrix
+        warnings.simplefilter("ignore")
+        fitted, _ = estimated(exact, torch.from_numpy(inner), eyes.y[split.train])
     return torch.from_numpy(_predict(columns, eyes.y.numpy(), split.train, split.test)), fitted
 
 

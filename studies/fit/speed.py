@@ -120,13 +120,13 @@ def training_pflop(records: Sequence[dict[str, Any]]) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
     from cevit_lib.training.ensemble import prepare_for_vmap
-    from studies.simulation.fits import _networks
+    from studies.simulation.fits import networks
 
     total, known = 0.0, {}
     for c in (record["configuration"] for record in records):
         key = repr((c["encoder"], c["adapters"], c.get("window")))
         if key not in known:
-            network, size = _networks([(c, 0)])[0], c.get("window") or 72
+            network, size = networks([(c, 0)])[0], c.get("window") or 72
             # as the study trains it: the counter does not see into fused attention
             prepare_for_vmap(network)
             with FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -13,16 +13,15 @@ import argparse
 import hashlib
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
 
-from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters, bayes_classifier, log_density
+from cevit_lib.copula import CopulaParameters, bayes_classifier, log_density
 from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import TrainingError
@@ -30,31 +29,20 @@ from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import find_record, new_record, rounded, write_record
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
+from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
 from cevit_lib.training.compiling import WRONG_GRADIENT
-from cevit_lib.training.ensemble import (
-    Ensemble,
-    EnsembleCopulaLoss,
-    Members,
-    empirical_loss,
-    train_ensemble,
-)
+from cevit_lib.training.ensemble import Ensemble, Members, SideBySide, empirical_loss
 from studies.simulation.settings import PAPER as PAPER
 from studies.simulation.settings import SMOKE as SMOKE
 from studies.simulation.settings import STUDIES, grid
 
-SHRINK_TO = 0.05
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
-ESTIMATES = ("true", "held-out", "in-sample", "fmcem")
-"""Copula parameters by where they come from: the truth, exact likelihood on held-out or training outputs, fMCEM."""
-
-
-@dataclass(frozen=True)
-class Patients:
-    """Rows of one fit in the common tensor of images, by their part."""
-
-    train: np.ndarray
-    held_out: np.ndarray
-    test: np.ndarray
+SOURCES = {
+    "held-out": Source(lambda: MaximumLikelihood(standard_errors=False), "held-out"),
+    "in-sample": Source(lambda: MaximumLikelihood(standard_errors=False), "train"),
+    "fmcem": Source(FastMCEM, "train"),
+}
+"""Estimates of the copula parameters: exact likelihood on new or on training outputs, fMCEM."""
 
 
 def run_study(
@@ -151,168 +139,214 @@ def fit_together(
 
     Where a compiled program goes wrong on the way, the fits are made again without it.
     """
-    made = _fit_together(study, fits, scale, device)
-    if made is None:
+    where = find_device(device)
+    if where.type == "cuda":  # predictions in TF32; training is in bf16, the loss in float32
+        torch.set_float32_matmul_precision("high")
+    batch = Batch(fits, where)
+    if not batch.fit():
         _PROGRAMS.clear()
-        made = _fit_together(study, fits, scale, device, compiled=False)
-    return made
+        batch = Batch(fits, where, compiled=False)
+        batch.fit()
+    return [batch.record(k, study, scale) for k in range(len(fits))]
 
 
-def _fit_together(study, fits, scale, device, compiled: bool = True) -> list[dict] | None:
-    """Return records, or None where a compiled program diverged or no longer has the right gradients at the end."""
-    begun, where = time.perf_counter(), find_device(device)
-    if where.type == "cuda":
-        torch.set_float32_matmul_precision(
-            "high"
-        )  # predictions in TF32; training is in bf16, the loss in float32
-    clock, first = _Clock(where), fits[0][0]
-    data, patients, members = _assemble(fits, where)
-    clock.mark("data")
-    warm = Recipe(**first["warm_up"])
-    ensemble = _ensemble(fits, where, compiled)
-    clock.mark("networks")
-    how = _compile(ensemble, members, warm)
-    clock.mark("compiling")
-    try:
-        trace, trackers, estimates = _arms(fits, data, patients, members, ensemble, clock)
-    except TrainingError:
-        if (
-            ensemble.compiled
-        ):  # a wrong gradient may be why; without the program it trains, or fails for good
-            return None
-        raise
-    if (
-        ensemble.compiled
-        and ensemble.trust_compiler(_first_batch(members, warm), warm.precision) > WRONG_GRADIENT
-    ):
-        return None
-    total = time.perf_counter() - begun
-    return [
-        _record(
-            study,
-            fits[k],
-            scale,
-            data[k],
-            patients[k],
-            {n: t.result(k) for n, t in trackers.items()},
-            {n: e[k] for n, e in estimates.items()},
-            trace[k],
-            clock,
-            total,
-            len(fits),
-            where,
-            how,
+class Batch:
+    """Fits of one shape in one program: their data, networks, and what came of every stage."""
+
+    def __init__(
+        self, fits: list[tuple[dict, int]], device: torch.device, compiled: bool = True
+    ) -> None:
+        self.begun, self.clock, self.fits = time.perf_counter(), Clock(device), fits
+        self.first, self.device, self.how = fits[0][0], device, "not compiled"
+        self.warm_up = Recipe(**self.first["warm_up"])
+        self.data, self.patients, members = assemble(fits, device)
+        self.clock.mark("data")
+        parts = {part: stacked(self.patients, part) for part in ("train", "held-out", "test")}
+        self.followed: dict[str, Followed] = {}
+        self.networks = SideBySide(
+            _ensemble(fits, device, compiled), members, parts, self.order, watch=self.follow
         )
-        for k in range(len(fits))
-    ]
+        self.clock.mark("networks")
+
+    def order(self, number: int) -> list[np.random.Generator]:
+        """Arms after one warm-up see the patients in one order; one from scratch as it did."""
+        key = (number,) if number else ()
+        return [streams(seed, c["dataset"], c["fold"], *key).order for c, seed in self.fits]
+
+    def follow(self, stage: str, parameters: Any) -> Followed:
+        self.followed[stage] = Followed(parameters, len(self.fits))
+        return self.followed[stage]
+
+    def fit(self) -> bool:
+        """Make every stage; return False where a compiled program has to be given up."""
+        ensemble = self.networks.ensemble
+        if ensemble.compiled:
+            self._check_program(ensemble)
+        self.clock.mark("compiling")
+        try:
+            self._stages()
+        except TrainingError:
+            if ensemble.compiled:  # a wrong gradient may be why; without the program it trains,
+                return False  # or fails for good
+            raise
+        return not ensemble.compiled or self._trust(ensemble) <= WRONG_GRADIENT
+
+    def _stages(self) -> None:
+        self.steps = AlgorithmThree(self.networks, self.plan())
+        self._seen("warm-up", self.steps.warm_up())
+        self.steps.estimate()
+        self.clock.mark("estimation")
+        for arm in self.steps.plan.arms:
+            self._seen(arm.name, self.steps.train(arm))
+
+    def _seen(self, stage: str, networks: SideBySide) -> None:
+        self.followed[stage].test(networks)
+        self.clock.mark(stage)
+
+    def plan(self) -> Plan:
+        """Return recipes, estimates and arms of the fits."""
+        first, truths = self.first, [truth_of(own) for own in self.data]
+        arms = [arm_of(name) for name in first["arms"]]
+        for name in first["from_scratch"]:
+            arm = replace(arm_of(name), from_scratch=True, order=WARM_UP)
+            arms.append(replace(arm, name=f"{name}, from scratch"))
+        if not arms:  # a tuning fit is spared all but the estimate that its scores need
+            return Plan(self.warm_up, self.warm_up, {"held-out": SOURCES["held-out"]})
+        return Plan(self.warm_up, Recipe(**first["further"]), SOURCES, arms, {"true": truths})
+
+    def _check_program(self, ensemble: Ensemble) -> None:
+        """Run every program once, so that compiling is not counted as training, and check it."""
+        far, rows = self._trust(ensemble), self.networks.members.rows[:, : self.warm_up.batch_size]
+        ensemble.outputs(self.networks.members, rows)
+        self.how = f"outputs and gradients of the compiled program within {far:.2g} of the uncompiled one's"
+        if not ensemble.compiled:
+            _PROGRAMS.clear()
+            self.how = f"not compiled: {self.how}"
+
+    def _trust(self, ensemble: Ensemble) -> float:
+        """Compare the compiled program on a batch as an epoch cuts it."""
+        members, size = self.networks.members, self.warm_up.batch_size
+        rows = np.array_split(members.rows, -(-members.rows.shape[1] // size), 1)[0]
+        images = members.images[torch.as_tensor(rows, device=self.device)].float()
+        return ensemble.trust_compiler(images, self.warm_up.precision)
+
+    def record(self, k: int, study: str, scale: str) -> dict:
+        """Return the record of a fit, its arms in the order in which they were made."""
+        (configuration, seed), own, part = self.fits[k], self.data[k], self.patients[k]
+        estimates = {name: each[k] for name, each in self.steps.estimates.items()}
+        arms = {arm.name: arm for arm in self.steps.plan.arms}
+        at = local(own, self.networks.parts["test"][k])
+        y, truth = self.networks.responses("test")[k], own.truth.outputs[at]
+        metrics: dict[str, Any] = {"Bayes-optimal": scores(truth, y, truth_of(own))}
+        for name, followed in self.followed.items():
+            chosen = name in arms and arms[name].parameters({n: [e] for n, e in estimates.items()})
+            used = chosen[0] if chosen else estimates["held-out"]
+            last, best = followed.outputs["last"][k], followed.outputs["best"][k]
+            metrics[name] = scores(last, y, used) | _regression_error(last, truth)
+            metrics[f"{name}, at its best epoch"] = scores(best, y, used)
+            metrics[f"{name}, at its best epoch"]["epoch"] = followed.best_epoch[k]
+        return new_record(
+            study,
+            configuration,
+            [seed],
+            rounded(metrics),
+            scale=scale,
+            parameters={name: value.to_dict() for name, value in estimates.items()},
+            trace=rounded([entry for each in self.steps.traces.values() for entry in each[k]]),
+            notes=f"synthetic data {own.hash}, split {_split_hash(own, part)}: {len(part['train'])} "
+            f"patients to train on, {len(part['held-out'])} held out, {len(part['test'])} to test; "
+            f"{self.how}",
+            seconds=self.clock.total / len(self.fits),
+            times={**self.clock.told(), "fits": len(self.fits)},
+            dtype="bf16, loss in float32, predictions in TF32"
+            if self.device.type == "cuda"
+            else "float32",
+            device=self.device,
+        )
 
 
-def _arms(fits, data, patients, members, ensemble, clock):
-    """Make the warm-ups, the estimates and every arm; return traces, trackers by arm, and the estimates."""
-    first = fits[0][0]
-    warm, initial = Recipe(**first["warm_up"]), ensemble.copy() if first["from_scratch"] else None
-    trackers = {"warm-up": _Tracker(members, patients, data, None, warm.batch_size)}
-    trace = _train(
-        ensemble, members, None, warm, _orders(fits, "warm-up"), "warm-up", trackers["warm-up"]
-    )
-    clock.mark("warm-up")
-    outputs = {
-        part: ensemble.outputs(members, _rows(patients, part), warm.batch_size)
-        for part in ("train", "held_out")
-    }
-    estimates = _estimates(data, patients, outputs, first)
-    clock.mark("estimation")
-    plan = [(arm, ensemble, Recipe(**first["further"])) for arm in first["arms"]]
-    plan += [(f"{arm}, from scratch", initial, warm) for arm in first["from_scratch"]]
-    for name, start, recipe in plan:
-        chosen = _parameters(name.split(",")[0], estimates)
-        twin = start.copy()
-        trackers[name] = _Tracker(members, patients, data, chosen, recipe.batch_size)
-        further = _train(twin, members, chosen, recipe, _orders(fits, name), name, trackers[name])
-        trace = [own + more for own, more in zip(trace, further, strict=True)]
-        clock.mark(name)
-    return trace, trackers, estimates
+def truth_of(own: SyntheticPairs) -> CopulaParameters:
+    """Return the copula parameters that a data set was drawn with."""
+    return CopulaParameters(own.truth.correlation, own.truth.scale)
 
 
-def _compile(ensemble: Ensemble, members: Members, recipe: Recipe) -> str:
-    """Run every program once, so that the time to compile is not counted as training; check it, and say what came."""
-    if not ensemble.compiled:
-        return "not compiled"
-    far = ensemble.trust_compiler(_first_batch(members, recipe), recipe.precision)
-    ensemble.outputs(members, members.rows[:, : recipe.batch_size], recipe.batch_size)
-    if not ensemble.compiled:
-        _PROGRAMS.clear()
-    told = f"outputs and gradients of the compiled program within {far:.2g} of the uncompiled one's"
-    return told if ensemble.compiled else f"not compiled: {told}"
+def arm_of(name: str, scales: str = "held-out") -> Arm:
+    """Return an arm by its name in a configuration; ``scales`` are the estimate of independence."""
+    if name == "empirical":
+        return Arm(name)
+    if name.startswith("independence"):
+        true = name == "independence at the true scale"
+        return Arm(name, "true" if true else scales, independent=True)
+    return Arm(name, name)
 
 
-def _first_batch(members: Members, recipe: Recipe) -> torch.Tensor:
-    """Return the images of a batch as an epoch cuts it, ``(members, b, 2, channels, height, width)``."""
-    rows = np.array_split(members.rows, -(-members.rows.shape[1] // recipe.batch_size), 1)[0]
-    return members.images[torch.as_tensor(rows, device=members.images.device)].float()
-
-
-def _orders(fits, name: str) -> list[np.random.Generator]:
-    """Arms after one warm-up see the patients in one order; a fit from scratch sees them as the warm-up did."""
-    key = () if name == "warm-up" or "from scratch" in name else (1,)
-    return [streams(seed, c["dataset"], c["fold"], *key).order for c, seed in fits]
-
-
-class _Clock:
-    """Seconds of each stage, told as it ends; the device's queue is emptied before every reading."""
+class Clock:
+    """Seconds of each stage, told as it ends; the device's queue is emptied before each reading."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.times, self.last = device, {}, time.perf_counter()
+        self.begun = self.last
 
     def mark(self, stage: str) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.times[stage], self.last = now - self.last, now
-        if (
-            self.device.type == "cuda"
-        ):  # stages of many fits take minutes; on a processor the fits are few and small
+        if self.device.type == "cuda":  # stages of many fits take minutes; on a CPU fits are small
             print(f"  {stage}: {self.times[stage]:.0f} s", flush=True)
 
+    @property
+    def total(self) -> float:
+        """Seconds until the last reading."""
+        return self.last - self.begun
 
-def _assemble(fits, device):
-    """Return data sets, rows and ``Members`` of the fits; the images of a data set are there once."""
+    def told(self) -> dict[str, float]:
+        """Return the seconds as a record names them."""
+        return {f"{stage} (all fits)": seconds for stage, seconds in self.times.items()}
+
+
+def assemble(fits: list[tuple[dict, int]], device: torch.device) -> tuple[list, list, Members]:
+    """Return data sets, patients' rows by part, and ``Members``; a data set's images are once."""
     wanted = {(c["dataset"], c["strength"]): (c, seed) for c, seed in fits}
     drawn = Parallel(n_jobs=min(os.cpu_count() or 1, len(wanted)), prefer="threads")(
         delayed(draw)(c, seed) for c, seed in wanted.values()
     )
     unique = dict(zip(wanted, drawn, strict=True))
     start = dict(zip(wanted, np.cumsum([0, *map(len, drawn)]), strict=False))
-    half = (
-        torch.bfloat16 if device.type == "cuda" else torch.float32
-    )  # the network reads bf16 there in any case
+    # on an accelerator the network reads bf16 in any case
+    half = torch.bfloat16 if device.type == "cuda" else torch.float32
     images = torch.cat([d.images.to(half) for d in drawn]).to(device)
     y = torch.cat([d.y for d in drawn]).to(device)
     data, patients, scales = [], [], []
     for c, seed in fits:
         key = (c["dataset"], c["strength"])
-        own = unique[key]
-        bare = own.replace(
-            images=torch.zeros(len(own), 2, 1, 1, 1)
-        )  # a split reads labels: no image need be copied
-        split = split_by_patient(bare, c["folds"], streams(seed, c["dataset"]).split)[c["fold"] - 1]
-        inner = hold_out(
-            bare.subset(split.train),
-            c["held_out_share"],
-            streams(seed, c["dataset"], c["fold"]).split,
-        )
-        rows = (split.train[inner.train], split.train[inner.test], split.test)
-        part = Patients(*(start[key] + r for r in rows))
-        data.append(own)
-        patients.append(part)
-        scales.append(Standardisation.of(own.y[part.train - start[key]], 2))
-    return data, patients, Members(images, y, _rows(patients, "train"), scales)
+        data.append(unique[key])
+        rows = split(unique[key], c, seed)
+        scales.append(Standardisation.of(data[-1].y[rows["train"]], 2))
+        patients.append({part: start[key] + own for part, own in rows.items()})
+    chunk = fits[0][0]["warm_up"]["batch_size"]
+    return data, patients, Members(images, y, stacked(patients, "train"), scales, chunk)
 
 
-def _rows(patients: list[Patients], part: str) -> np.ndarray:
+def split(own: SyntheticPairs, c: dict, seed: int) -> dict[str, np.ndarray]:
+    """Return the rows of a fold's patients to train on, held out, and to test."""
+    bare = own.replace(images=torch.zeros(len(own), 2, 1, 1, 1))  # it reads labels, and copies none
+    outer = split_by_patient(bare, c["folds"], streams(seed, c["dataset"]).split)[c["fold"] - 1]
+    rng = streams(seed, c["dataset"], c["fold"]).split
+    inner = hold_out(bare.subset(outer.train), c["held_out_share"], rng)
+    train, held_out = outer.train[inner.train], outer.train[inner.test]
+    return {"train": train, "held-out": held_out, "test": outer.test}
+
+
+def stacked(patients: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
     """Return ``(members, b)`` rows; parts that differ by a patient are cut to the shortest."""
-    rows = [getattr(p, part) for p in patients]
+    rows = [own[part] for own in patients]
     return np.stack([own[: min(map(len, rows))] for own in rows])
+
+
+def local(own: SyntheticPairs, rows: np.ndarray) -> np.ndarray:
+    """Return the numbers of rows within their data set; those of one shape are equally long."""
+    return rows % len(own)
 
 
 _PROGRAMS: dict[str, Callable] = {}  # one for each architecture, so that nothing is compiled twice
@@ -321,29 +355,24 @@ _PROGRAMS: dict[str, Callable] = {}  # one for each architecture, so that nothin
 def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
     """Return fresh networks for the fits; only what was compiled is shared with earlier ones."""
     first = fits[0][0]
-    if (
-        not compiled
-        or device.type != "cuda"
-        or _steps(first) * max(len(fits), 10) < WORTH_COMPILING
-    ):
-        return Ensemble(_networks(fits), device)
+    small = _steps(first) * max(len(fits), 10) < WORTH_COMPILING
+    if not compiled or device.type != "cuda" or small:
+        return Ensemble(networks(fits), device)
     key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
-    found = Ensemble(_networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
+    found = Ensemble(networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
     _PROGRAMS[key] = found.program
     return found
 
 
-def _steps(configuration: dict) -> int:
-    """Steps of a warm-up and its arms, nearly; a step that is not compiled costs as much for one fit as for ten."""
-    further, scratch = len(configuration["arms"]), len(configuration["from_scratch"])
-    epochs = (
-        configuration["warm_up"]["epochs"] * (1 + scratch)
-        + configuration["further"]["epochs"] * further
-    )
-    return int(epochs * configuration["n"] / configuration["warm_up"]["batch_size"])
+def _steps(c: dict) -> int:
+    """Return the steps of a fit; one that is not compiled costs as much for one fit as for ten."""
+    epochs = c["warm_up"]["epochs"] * (1 + len(c["from_scratch"]))
+    epochs += c["further"]["epochs"] * len(c["arms"])
+    return int(epochs * c["n"] / c["warm_up"]["batch_size"])
 
 
-def _networks(fits) -> list[BiChannelViT]:
+def networks(fits: list[tuple[dict, int]]) -> list[BiChannelViT]:
+    """Return the fits' fresh networks."""
     return [
         BiChannelViT(
             "vit_tiny_patch16_224",
@@ -360,126 +389,43 @@ def _networks(fits) -> list[BiChannelViT]:
     ]
 
 
-def _train(ensemble, members, parameters, recipe, orders, stage, tracker):
-    if parameters is None:
-        loss: Any = empirical_loss
-    else:
-        inside = [
-            s.parameters_inside(p) for s, p in zip(members.standardisation, parameters, strict=True)
-        ]
-        loss = EnsembleCopulaLoss(inside, ensemble.device)
-    trace = train_ensemble(
-        ensemble, members, loss, recipe, orders, stage=stage, after_epoch=tracker
-    )
-    tracker.test(ensemble)
-    return trace
+class Followed:
+    """A stage: its held-out loss after every epoch, the weights of each member's best one."""
 
+    def __init__(self, parameters: list[CopulaParameters] | None, members: int) -> None:
+        self.parameters, self.epochs = parameters, 0
+        self.best, self.best_epoch = [float("inf")] * members, [0] * members
+        self.kept: SideBySide | None = None
+        self.outputs: dict[str, list[torch.Tensor]] = {}
 
-def _parameters(
-    arm: str, estimates: dict[str, list[CopulaParameters]]
-) -> list[CopulaParameters] | None:
-    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
-    if arm == "empirical":
-        return None
-    if arm.startswith("independence"):
-        source = "true" if arm == "independence at the true scale" else "held-out"
-        return [CopulaParameters.independent(p.scale, 2) for p in estimates[source]]
-    return estimates[arm]
-
-
-def _estimates(data, patients, outputs, configuration) -> dict[str, list[CopulaParameters]]:
-    """Return every estimate of every fit; a tuning fit, which has no arms, is spared all but the held-out one."""
-    wanted = ESTIMATES if configuration["arms"] or configuration["from_scratch"] else ("held-out",)
-    made = [name for name in wanted if name != "true"]
-    jobs = []
-    for k, (own, part) in enumerate(zip(data, patients, strict=True)):
-        for name in made:
-            at = "held_out" if name == "held-out" else "train"
-            y = own.y[_local(own, getattr(part, at))][: outputs[at].shape[1]]
-            jobs.append(delayed(_fitted)(name, outputs[at][k].clone(), y))
-    workers = min(
-        os.cpu_count() or 1, max(1, len(jobs) // 20)
-    )  # a worker's start costs some seconds
-    results = iter(Parallel(n_jobs=workers)(jobs))
-    found: dict[str, list[CopulaParameters]] = {name: [] for name in made}
-    for _ in data:
-        for name in made:
-            found[name].append(CopulaParameters.from_dict(next(results)))
-    if "true" in wanted:
-        found["true"] = [CopulaParameters(own.truth.correlation, own.truth.scale) for own in data]
-    return found
-
-
-def _local(own: SyntheticPairs, rows: np.ndarray) -> np.ndarray:
-    return rows % len(own)  # data sets of one shape have one length and stand one after another
-
-
-def _fitted(name: str, outputs: torch.Tensor, y: torch.Tensor) -> dict:
-    """Return one estimate as plain lists (it may come from another process), shrunk where a loss would refuse it."""
-    estimator = FastMCEM() if name == "fmcem" else MaximumLikelihood(standard_errors=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # what did not converge or was shrunk is seen in the stored matrix
-        parameters = estimator.fit(outputs, y).parameters_
-    if parameters.smallest_eigenvalue() < MINIMUM_EIGENVALUE:
-        parameters = parameters.shrink(minimum_eigenvalue=SHRINK_TO)
-    return parameters.to_dict()
-
-
-class _Tracker:
-    """Follow an arm: held-out loss after every epoch, weights of each member's best epoch."""
-
-    def __init__(self, members, patients, data, parameters, chunk) -> None:
-        self.members, self.data, self.parameters, self.chunk = members, data, parameters, chunk
-        self.rows = {part: _rows(patients, part) for part in ("held_out", "test")}
-        at = {
-            part: torch.as_tensor(rows, device=members.y.device) for part, rows in self.rows.items()
-        }
-        self.y = {part: members.y[rows].cpu() for part, rows in at.items()}
-        self.best = [float("inf")] * len(patients)
-        self.best_epoch = [0] * len(patients)
-        self.best_weights: Ensemble | None = None
-        self.outputs: dict[str, torch.Tensor] = {}
-
-    def __call__(self, epoch: int, ensemble: Ensemble) -> list[dict]:
-        if self.best_weights is None:
-            self.best_weights = ensemble.copy()
-        held = ensemble.outputs(self.members, self.rows["held_out"], self.chunk)
-        losses = [self._loss(k, held[k]) for k in range(len(held))]
+    def __call__(self, networks: SideBySide) -> list[dict]:
+        self.epochs += 1
+        if self.kept is None:
+            self.kept = networks.copy()
+        held = zip(networks.outputs("held-out"), networks.responses("held-out"), strict=True)
+        units = networks.members.standardisation
+        losses = [self._loss(k, units[k], *pair) for k, pair in enumerate(held)]
         for k, value in enumerate(losses):
             if value < self.best[k]:
-                self.best[k], self.best_epoch[k] = value, epoch + 1
-                self.best_weights.take(ensemble, k)
+                self.best[k], self.best_epoch[k] = value, self.epochs
+                self.kept.ensemble.take(networks.ensemble, k)
         return [{"validation_loss": value} for value in losses]
 
-    def test(self, ensemble: Ensemble) -> None:
-        """Predict the test patients by the last and by the best weights, which are then let go."""
-        for name, networks in (("last", ensemble), ("best", self.best_weights)):
-            self.outputs[name] = networks.outputs(self.members, self.rows["test"], self.chunk)
-        self.best_weights = None
+    def test(self, networks: SideBySide) -> None:
+        """Predict the test patients by the last and by the best weights, which are let go."""
+        self.outputs = {"last": networks.outputs("test"), "best": self.kept.outputs("test")}
+        self.kept = None
 
-    def _loss(self, k: int, outputs: torch.Tensor) -> float:
-        """The arm's own loss in units of training, so that every arm chooses its epoch by what it minimises."""
-        if self.parameters is not None:
-            return -float(
-                log_density(
-                    outputs, self.y["held_out"][k], self.parameters[k], validate=False
-                ).mean()
-            )
-        scale = self.members.standardisation[k]
-        return float(
-            empirical_loss(scale.apply(outputs)[None], scale.apply(self.y["held_out"][k])[None])[0]
-        )
+    def _loss(self, k: int, scale: Standardisation, outputs, y) -> float:
+        """The arm's own loss: every arm chooses its epoch by what it minimises."""
+        if self.parameters is None:
+            return empirical(scale, outputs, y)
+        return -float(log_density(outputs, y, self.parameters[k], validate=False).mean())
 
-    def result(self, k: int) -> dict[str, Any]:
-        return {
-            "last": self.outputs["last"][k],
-            "best": self.outputs["best"][k],
-            "best_epoch": self.best_epoch[k],
-            "y": self.y["test"][k],
-            "rows": self.rows["test"][k],
-        }
+
+def empirical(scale: Standardisation, outputs: torch.Tensor, y: torch.Tensor) -> float:
+    """Return the mean empirical loss in units of training."""
+    return float(empirical_loss(scale.apply(outputs)[None], scale.apply(y)[None])[0])
 
 
 def scores(
@@ -497,46 +443,9 @@ def scores(
     return values
 
 
-def _record(
-    study, fit, scale, own, part, arms, estimates, trace, clock, total, together, device, how
-):
-    configuration, seed = fit
-    used = {"warm-up": estimates["held-out"]}
-    for name in arms:
-        if name != "warm-up":
-            chosen = _parameters(
-                name.split(",")[0], {key: [value] for key, value in estimates.items()}
-            )
-            used[name] = chosen[0] if chosen else estimates["held-out"]
-    y, rows = next(iter(arms.values()))["y"], _local(own, next(iter(arms.values()))["rows"])
-    truth = CopulaParameters(own.truth.correlation, own.truth.scale)
-    metrics: dict[str, Any] = {"Bayes-optimal": scores(own.truth.outputs[rows], y, truth)}
-    for name, arm in arms.items():
-        metrics[name] = scores(arm["last"], y, used[name])
-        metrics[name] |= _regression_error(arm["last"], own.truth.outputs[rows])
-        metrics[f"{name}, at its best epoch"] = scores(arm["best"], y, used[name]) | {
-            "epoch": arm["best_epoch"]
-        }
-    return new_record(
-        study,
-        configuration,
-        [seed],
-        rounded(metrics),
-        scale=scale,
-        parameters={name: value.to_dict() for name, value in estimates.items()},
-        trace=rounded(trace),
-        notes=f"synthetic data {own.hash}, split {_split_hash(own, part)}: {len(part.train)} patients to train on, "
-        f"{len(part.held_out)} held out, {len(part.test)} to test; {how}",
-        seconds=total / together,
-        times={**{f"{k} (all fits)": v for k, v in clock.times.items()}, "fits": together},
-        dtype="bf16, loss in float32, predictions in TF32" if device.type == "cuda" else "float32",
-        device=device,
-    )
-
-
-def _split_hash(own: SyntheticPairs, part: Patients) -> str:
-    parts = (part.train, part.held_out, part.test)
-    rows = b"".join(_local(own, r).astype(np.int64).tobytes() + b"|" for r in parts)
+def _split_hash(own: SyntheticPairs, part: dict[str, np.ndarray]) -> str:
+    parts = (part["train"], part["held-out"], part["test"])
+    rows = b"".join(local(own, r).astype(np.int64).tobytes() + b"|" for r in parts)
     return hashlib.sha256(rows).hexdigest()[:16]
 
 
