@@ -12,6 +12,7 @@ studies NAME`` and ``cevit verify`` find it.
 """
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +23,16 @@ from typing import Any
 import numpy as np
 
 from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
-from cevit_lib.records import find_record, load_records, new_record, source_hash, write_record
-from cevit_lib.records.build import plain, record_id
+from cevit_lib.records import (
+    add_arms,
+    find_record,
+    load_records,
+    new_record,
+    record_id,
+    source_hash,
+    write_record,
+)
+from cevit_lib.records.build import identifying, plain
 from cevit_lib.records.recipes import STUDIES, imported
 from cevit_lib.records.store import record_path, remedy
 
@@ -137,26 +146,23 @@ class Study:
         """
         wanted = self.settings(scale)
         numbers = list(range(len(wanted)) if only is None else only)
-        for number in set(numbers) - set(range(len(wanted))):
-            raise ParameterError(
-                f"{number}: study {self.name!r} has fits 0 to {len(wanted) - 1} at scale {scale!r}."
-            )
-        missing = [k for k in numbers if self._stored(wanted[k], scale, folder) is None]
+        if unknown := set(numbers) - set(range(len(wanted))):
+            known = f"fits 0 to {len(wanted) - 1} at scale {scale!r}"
+            raise ParameterError(f"study {self.name!r} has {known}, not {_listed(unknown)}.")
+        missing = [k for k in numbers if self._missing(wanted[k], scale, folder)]
         report(f"{self.name}: {len(numbers) - len(missing)} of {len(numbers)} fits have a record")
         shares = zip(devices, self.deal(scale, missing, len(devices)), strict=True)
         tasks = [(scale, folder, device, share) for device, share in shares if share]
-        told = _side_by_side(self._make, tasks) if len(tasks) > 1 else []
+        told = _in_workers(self._make, tasks) if len(tasks) > 1 else []
         told += self._make(*tasks[0], report) if len(tasks) == 1 else []
-        records = {k: self._stored(wanted[k], scale, folder) for k in numbers}
-        lacking = [k for k in numbers if records[k] is None]
+        lacking = [k for k in numbers if self._missing(wanted[k], scale, folder)]
         if lacking:
+            counted = f"{len(numbers) - len(lacking)} of {len(numbers)} fits have a record"
             raise TrainingError(
-                f"{self.name}: {len(numbers) - len(lacking)} of {len(numbers)} fits have a "
-                "record; without one are "
-                f"numbers {_listed(lacking)}. {' | '.join(told)} The same call tries only these "
-                "again."
+                f"{self.name}: {counted}; without one are numbers {_listed(lacking)}. "
+                f"{' | '.join(told)} The same call tries only these again."
             )
-        return list(records.values())
+        return [self._stored(wanted[k], scale, folder) for k in numbers]
 
     def refit(self, record: dict[str, Any]) -> dict[str, Any]:
         """Fit one record again, alone, for ``cevit verify``.
@@ -166,13 +172,12 @@ class Study:
         DataError
             The data are not here, or are others.
         """
-        fit = (record["configuration"], record["seeds"][0])
+        arms = {} if record.get("arms") is None else {"arms": list(record["arms"])}
+        fit = (record["configuration"] | arms, record["seeds"][0])
         again = self._fitted([fit], record["scale"], None)[0]
         if again["data"] != record["data"]:
-            raise DataError(
-                f"the data are not those of the record: {again['data']} here, {record['data']} "
-                "there."
-            )
+            both = f"{again['data']} here, {record['data']} there"
+            raise DataError(f"the data are not those of the record: {both}.")
         return again
 
     def collect(
@@ -201,22 +206,26 @@ class Study:
             with one_thread():
                 made = self.run("smoke", folder, ("cpu",), report=_silent)
             return Grid(self.name, made, len(made))
-        wanted = [(plain(configuration), [seed]) for configuration, seed in self.settings("paper")]
+        wanted = self.settings("paper")
         if scale == "paper":
             return Grid(self.name, self.run("paper", folder, _accelerators()), len(wanted))
         lie = Path(record_path(self.name, "any", folder=folder)).parent
         if not required and not any(lie.glob("*.json")):
             return Grid(self.name, [], len(wanted))
-        found = load_records(self.name, folder=folder)
-        found = [r for r in found if (r["configuration"], r["seeds"]) in wanted]
+        arms = {self._key(c, [seed]): c.get("arms", ()) for c, seed in wanted}
+        found = []
+        for record in load_records(self.name, folder=folder):
+            asked = arms.get(self._key(record["configuration"], record["seeds"]))
+            if asked is not None and not _lacking(asked, record):
+                found.append(record)
         return Grid(self.name, found, len(wanted))
 
     def listing(self, scale: str = "paper", folder: str | os.PathLike | None = None) -> list[dict]:
         """Return one entry a fit: its number, the id of its record, and whether that exists."""
         entries = []
-        for number, (configuration, seed) in enumerate(self.settings(scale)):
-            name = record_id(self.name, configuration, [seed], scale, self._data(configuration))
-            done = record_path(self.name, name, scale, folder).is_file()
+        for number, fit in enumerate(self.settings(scale)):
+            name = record_id(self.name, fit[0], [fit[1]], scale, self._data(fit[0]))
+            done = self._missing(fit, scale, folder) is None
             entries.append({"number": number, "id": name, "done": done})
         return entries
 
@@ -232,31 +241,36 @@ class Study:
         self, scale: str, folder: Any, device: str | None, numbers: list[int], report=print
     ) -> list[str]:
         """Fit a share and write its records; return why parts of it have none."""
-        wanted, begun, told, done = self.settings(scale), time.perf_counter(), [], 0
-        for part in self._parts(wanted, numbers):
+        wanted, begun, told = self.settings(scale), time.perf_counter(), []
+        todo = [self._missing(wanted[k], scale, folder) for k in numbers]
+        for part in self._parts(todo):
             try:
-                for record in self._fitted([wanted[k] for k in part], scale, device):
-                    write_record(record, folder)
+                made = self._fitted(part, scale, device)
             except TrainingError as error:  # the other parts do not depend on this one
-                told.append(f"fits {_listed(part)}: {error}")
+                told.append(str(error))
                 continue
-            done += len(part)
-            seconds = time.perf_counter() - begun
-            report(f"{self.name}: {done} of {len(numbers)} fits after {seconds:.0f} s")
+            for fit, record in zip(part, made, strict=True):
+                stored = self._stored(fit, scale, folder)
+                write_record(record, folder) if stored is None else add_arms(stored, record, folder)
+            took = f"{time.perf_counter() - begun:.0f} s"
+            report(f"{self.name}: {len(part)} of {len(numbers)} fits made after {took}")
         return told
 
-    def _parts(self, wanted: list[Fit], numbers: list[int]) -> list[list[int]]:
+    def _parts(self, fits: list[Fit]) -> list[list[Fit]]:
         """Return the fits that are made at once: one, or as many of one shape as a device holds."""
         if self.together is None:
-            return [[k] for k in numbers]
-        shapes: dict[str, list[int]] = {}
-        for k in numbers:
-            shapes.setdefault(self._shape(wanted[k][0]), []).append(k)
+            return [[fit] for fit in fits]
+        shapes: dict[str, list[Fit]] = {}
+        for fit in fits:
+            shapes.setdefault(self._shape(fit[0]), []).append(fit)
         return [
             alike[start : start + self.at_once]
             for alike in shapes.values()
             for start in range(0, len(alike), self.at_once)
         ]
+
+    def _key(self, configuration: dict, seeds: list[int]) -> str:
+        return json.dumps([plain(identifying(self.name, configuration)), seeds], sort_keys=True)
 
     def _shape(self, configuration: dict) -> str:
         return repr({k: v for k, v in configuration.items() if k not in (self.together or ())})
@@ -280,11 +294,25 @@ class Study:
     def _data(self, configuration: dict) -> dict | None:
         return self.facts(configuration) if self.facts else None
 
+    def _missing(self, fit: Fit, scale: str, folder: Any) -> Fit | None:
+        """Return what is still to be fitted: all of it, its missing arms, or nothing."""
+        (configuration, seed), stored = fit, self._stored(fit, scale, folder)
+        if stored is None:
+            return fit
+        lacking = _lacking(configuration.get("arms", ()), stored)
+        return (configuration | {"arms": lacking}, seed) if lacking else None
+
     def _stored(self, fit: Fit, scale: str, folder: Any) -> dict[str, Any] | None:
         """Return the record of a fit; a smoke record counts only where this very code made it."""
         found = find_record(self.name, fit[0], [fit[1]], scale, self._data(fit[0]), folder)
         old = found is not None and scale == "smoke" and found["source"] != source_hash()
         return None if old else found
+
+
+def _lacking(asked: Iterable[str], record: dict) -> list[str]:
+    """Return the arms that a record of a study whose records grow does not have."""
+    arms = record.get("arms")
+    return [] if arms is None else [name for name in asked if name not in arms]
 
 
 def find(name: str) -> Study:
@@ -332,7 +360,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _side_by_side(make: Callable, tasks: list[tuple]) -> list[str]:
+def _in_workers(make: Callable, tasks: list[tuple]) -> list[str]:
     """Make each task in a process of its own; joblib's workers stay, with all that they have
     compiled.
     """

@@ -1,9 +1,12 @@
 """One object for a study: it fits what is missing, several at a time, and says what a page may draw."""
 
+import numpy as np
 import pytest
 
 from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
+from cevit_lib.records import add_arms
 from cevit_lib.records.recipes import STUDIES
+from cevit_lib.records.store import refuse_unpublishable
 from studies.__main__ import main
 from studies.study import Study, find, replications
 
@@ -57,7 +60,7 @@ def test_two_workers_make_the_records_of_one_process(tmp_path):
 
 
 def test_a_fit_that_fails_is_listed_and_stops_no_other(tmp_path, monkeypatch):
-    with pytest.raises(TrainingError, match=r"3 of 4 .* numbers 3\. fits 3: the predictor has"):
+    with pytest.raises(TrainingError, match=r"3 of 4 .* numbers 3\. the predictor has"):
         PLANTED.run("paper", tmp_path, only=[3, 0, 1, 2])
     monkeypatch.setattr("studies.study.load_records", lambda *a, **k: PLANTED_RECORDS(tmp_path))
     grid = PLANTED.collect("stored", tmp_path)
@@ -79,6 +82,52 @@ def test_fits_of_one_shape_are_made_side_by_side(tmp_path):
     shares = Study(NAME, settings, fit_together, together=("fold",)).deal("smoke", range(4), 2)
     assert sorted(shares[0] + shares[1]) == [0, 1, 2, 3]
     assert all(len({k // 2 for k in share}) == 2 for share in shares), "evenly in every shape"
+
+
+ARMS = ["one", "two"]
+
+
+def settings_with_arms(scale):
+    return [({"n": 10, "fold": fold, "arms": list(ARMS)}, 7) for fold in (1, 2)]
+
+
+def fit_arms(fits, scale, device):
+    """Warm-ups with their arms: each arm has numbers of its own, and starts from the warm-up's."""
+    contents = []
+    for c, seed in fits:
+        warm = np.random.default_rng([seed, c["fold"]]).normal()
+        own = {arm: {"value": warm + len(arm), "beside": c["arms"]} for arm in c["arms"]}
+        trace = {"warm-up": [warm], **{arm: [warm, 0.0] for arm in c["arms"]}}
+        contents.append({"metrics": {"warm-up": {"value": warm}} | own, "trace": trace})
+    return contents
+
+
+def test_a_new_arm_is_added_and_nothing_else_moves(tmp_path, monkeypatch):
+    monkeypatch.setitem(STUDIES[NAME], "arms", {})
+    study = Study(NAME, settings_with_arms, fit_arms, together=("fold",))
+    before = study.run("smoke", tmp_path)
+    assert list(before[0]["arms"]) == ["one", "two"] and "arms" not in before[0]["configuration"]
+    ARMS.append("three")
+    try:
+        told = []
+        after = study.run("smoke", tmp_path, report=told.append)
+        listed = study.listing("smoke", tmp_path)
+    finally:
+        ARMS.remove("three")
+    assert told[0].endswith("0 of 2 fits have a record") and all(entry["done"] for entry in listed)
+    for old, new in zip(before, after, strict=True):
+        assert new["metrics"].pop("three")["beside"] == ["three"], "only the missing one was fitted"
+        assert new["trace"].pop("three")[0] == old["trace"]["warm-up"][0]
+        entry = new["arms"].pop("three")
+        assert entry["recipe"] == 1 and entry["commit"] == new["commit"] and entry["times"]
+        assert new == old
+    with pytest.raises(ProvenanceError, match="cannot take two of fit .*none is replaced"):
+        add_arms(before[0], before[0] | {"arms": {"two": {"recipe": 1}}}, tmp_path)
+    monkeypatch.setitem(STUDIES[NAME], "arms", {"two": 2})
+    stored = before[0] | {"scale": "paper", "dirty": False}
+    with pytest.raises(ProvenanceError, match="has outdated arms: two"):
+        refuse_unpublishable(stored, tmp_path)
+    assert study.refit(before[0])["metrics"] == before[0]["metrics"]
 
 
 def test_a_page_gets_stored_records_or_smoke_ones_made_now(tmp_path):
@@ -105,7 +154,7 @@ def test_the_one_entry_lists_makes_and_refuses(tmp_path, capsys):
     assert '{"number": 2, "id": "' in (listed := capsys.readouterr().out)
     assert listed.count("true") == 1 and listed.count("false") == 3
     assert main([NAME, "--number", "4", *here]) == 1
-    assert "has fits 0 to 3" in capsys.readouterr().err
+    assert "has fits 0 to 3 at scale 'smoke', not 4" in capsys.readouterr().err
     with pytest.raises(ParameterError, match="'nosuch' has no grid of fits"):
         find("nosuch")
 

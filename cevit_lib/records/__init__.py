@@ -23,16 +23,17 @@ Below a figure whose numbers were computed on the page itself stands ``live_badg
 from cevit_lib.records.badges import badge, live_badge
 from cevit_lib.records.build import find_record, new_record, record_id, rounded
 from cevit_lib.records.paper import paper_numbers
-from cevit_lib.records.provenance import provenance, source_hash
+from cevit_lib.records.provenance import source_hash
 from cevit_lib.records.store import (
+    add_arms,
     load_arrays,
     load_records,
     scratch_folder,
-    validate_record,
     write_record,
 )
 
 __all__ = [
+    "add_arms",
     "badge",
     "find_record",
     "live_badge",
@@ -40,11 +41,9 @@ __all__ = [
     "load_records",
     "new_record",
     "paper_numbers",
-    "provenance",
     "record_id",
     "rounded",
     "scratch_folder",
     "source_hash",
-    "validate_record",
     "write_record",
 ]

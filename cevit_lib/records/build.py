@@ -10,9 +10,11 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records.provenance import provenance
-from cevit_lib.records.recipes import recipe_of
+from cevit_lib.records.recipes import arms_of, recipe_of
 
 SCALES = ("paper", "smoke")
+ARMS = ("arms", "from_scratch")
+"""Keys of a configuration that say which arms were fitted."""
 _NUMBERS = ("data", "parameters", "trace", "predictions", "columns")
 _DEFAULTS = dict.fromkeys((*_NUMBERS, "arrays", "seconds", "times", "device", "notes", "commit"))
 _DEFAULTS |= {"dtype": "float64", "status": "done"}
@@ -74,7 +76,7 @@ def new_record(
         )
     seeds, given = [int(seed) for seed in seeds], _DEFAULTS | content
     times = {"total_seconds": given["seconds"]} | (given["times"] or {})
-    numbers = {name: given[name] for name in _NUMBERS}
+    numbers = {name: given[name] for name in _NUMBERS} | {"metrics": metrics, "times": times}
     return {
         "id": record_id(study, configuration, seeds, scale, given["data"]),
         "study": study,
@@ -85,10 +87,28 @@ def new_record(
         "seeds": seeds,
         "dtype": str(given["dtype"]),
         "notes": given["notes"],
-        **plain({"configuration": configuration, "metrics": metrics, "times": times} | numbers),
+        **plain({"configuration": identifying(study, configuration)} | numbers),
         **provenance(given["device"], given["commit"]),
+        "arms": _entries(study, configuration),
         "arrays": given["arrays"],
     }
+
+
+def identifying(study: str, configuration: dict) -> dict:
+    """Return what identifies a fit: where a study's records grow by arms, not which of them were
+    fitted.
+    """
+    dropped = ARMS if arms_of(study) is not None else ()
+    return {key: value for key, value in configuration.items() if key not in dropped}
+
+
+def _entries(study: str, configuration: dict) -> dict | None:
+    """Return an entry an arm, with the version of its own recipe; where it was made, the record
+    says.
+    """
+    versions = arms_of(study)
+    names = None if versions is None else configuration.get("arms", ())
+    return None if names is None else {name: {"recipe": versions.get(name, 1)} for name in names}
 
 
 def record_id(
@@ -109,7 +129,7 @@ def record_id(
     identity = [
         study,
         recipe_of(study),
-        plain(configuration),
+        plain(identifying(study, configuration)),
         [int(seed) for seed in seeds],
         scale,
         plain(data),

@@ -3,6 +3,10 @@
 ``recipe``
     The version of its recipe. Raise it by hand when a change of code could move the study's
     numbers: its older records then count as outdated and no page draws them.
+``arms``
+    Where its records grow by arms: which of them were fitted is no part of a record's identity.
+    Versions of the recipes of single arms, 1 unless named; an outdated arm is refused as an
+    outdated record is.
 ``study``
     ``"module:NAME"`` of its ``studies.study.Study``, or of a table of them by name: what ``python
     -m studies`` runs.
@@ -42,6 +46,11 @@ def recipe_of(study: str) -> int:
             f"(known: {', '.join(sorted(STUDIES)) or 'none'})"
         )
     return STUDIES[study]["recipe"]
+
+
+def arms_of(study: str) -> dict[str, int] | None:
+    """Return versions of single arms' recipes, or None for a study whose records do not grow."""
+    return STUDIES.get(study, {}).get("arms")
 
 
 def maker_of(study: str) -> str:

@@ -14,10 +14,13 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root, results_folder
-from cevit_lib.records.recipes import STUDIES, maker_of
+from cevit_lib.records.recipes import STUDIES, arms_of, maker_of
 
 # what may differ between two writings of one fit without making them different records
 _VOLATILE = ("created", "times", "peak_memory")
+# where an arm was made, and what holds numbers by the names of arms, estimates and stages
+_MADE = ("created", "times", "commit", "dirty", "source", "device", "versions", "deterministic")
+_BY_NAME = ("metrics", "parameters", "trace", "predictions")
 
 
 def scratch_folder() -> Path:
@@ -71,8 +74,49 @@ def write_record(record: dict, folder: str | os.PathLike | None = None) -> Path:
             return path  # the same record once more
     if payload:
         write_whole(path.with_suffix(".npz"), payload)
-    write_whole(path, (to_text(record) + "\n").encode())
+    write_whole(path, to_text(record).encode())
     return path
+
+
+def add_arms(record: dict, fitted: dict, folder: str | os.PathLike | None = None) -> dict:
+    """Add arms to a stored record, the one edit that is allowed, and return it with them.
+
+    Parameters
+    ----------
+    record : dict
+        As it is stored.
+    fitted : dict
+        The same fit with other arms (by ``new_record``): what it has by a name that the record
+        lacks is added, what both have stays as it is in the record. Each new arm says where it was
+        made.
+    folder : path, optional
+        Where the record is.
+
+    Raises
+    ------
+    ProvenanceError
+        The two are not of one fit, or have an arm in common.
+    """
+    again = sorted(record["arms"].keys() & fitted["arms"].keys())
+    if again or record["id"] != fitted["id"]:
+        seen = f"{', '.join(again) or 'other arms'} of fit {fitted['id']}"
+        raise ProvenanceError(
+            f"record {record['id']} of {record['study']!r} has the arms "
+            f"{', '.join(record['arms'])} and cannot take "
+            f"{seen}: arms of the same fit are added, none is replaced"
+        )
+    made = {key: fitted[key] for key in _MADE}
+    arms = {name: entry | made for name, entry in fitted["arms"].items()}
+    grown = record | {"arms": record["arms"] | arms}
+    for part in _BY_NAME:
+        if isinstance(record[part], dict):
+            grown[part] = record[part] | {
+                name: value for name, value in fitted[part].items() if name not in record[part]
+            }
+    path = record_path(record["study"], record["id"], record["scale"], folder)
+    validate_record(grown, path)
+    write_whole(path, to_text(grown).encode())
+    return grown
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -111,32 +155,28 @@ def write_whole(path: Path, content: bytes) -> None:
                 os.unlink(temporary)
 
 
-def to_text(value, indent: str = "") -> str:
-    """Return JSON with one line per field, but one for a list of numbers and for a row of a table:
-    short files.
-    """
-    if isinstance(value, dict) and value:
-        inner = indent + " "
-        lines = [
-            f"{inner}{json.dumps(key)}: {to_text(element, inner)}" for key, element in value.items()
-        ]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-    if isinstance(value, list) and any(isinstance(element, (dict, list)) for element in value):
-        inner = indent + " "
-        rows = [
-            json.dumps(row, ensure_ascii=False, allow_nan=False)
-            if _flat(row)
-            else to_text(row, inner)
-            for row in value
-        ]
-        return "[\n" + ",\n".join(inner + row for row in rows) + f"\n{indent}]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def to_text(record: dict) -> str:
+    """Return a record as short JSON: a line a field and a row, names of a trace's columns once."""
+    trace = record.get("trace")
+    if isinstance(trace, list) and trace and all(row.keys() == trace[0].keys() for row in trace):
+        table = {"names": list(trace[0]), "rows": [list(row.values()) for row in trace]}
+        record = record | {"trace": table}
+    return _lines(record, 0) + "\n"
 
 
-def _flat(row) -> bool:
-    return isinstance(row, dict) and not any(
-        isinstance(element, (dict, list)) for element in row.values()
-    )
+def _lines(value, depth: int) -> str:
+    """Return JSON whose first two levels have a line an entry, as has a list of rows."""
+    if isinstance(value, dict) and value and depth < 2:
+        pad = " " * depth
+        entries = [f"{pad} {_compact(k)}: {_lines(v, depth + 1)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(entries) + f"\n{pad}}}"
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return "[\n" + ",\n".join(map(_compact, value)) + "]"
+    return _compact(value)
+
+
+def _compact(value) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _refuse_other(old: dict, new: dict, path: Path) -> None:
@@ -204,13 +244,8 @@ def validate_record(record: dict, path: Path | str = "record") -> None:
     ProvenanceError
         It does not fit; the message names the file, the field and what was expected.
     """
-    error = next(
-        iter(
-            sorted(_validator().iter_errors(record), key=lambda error: list(map(str, error.path)))
-        ),
-        None,
-    )
-    if error:
+    errors = _validator().iter_errors(record)
+    for error in sorted(errors, key=lambda error: list(map(str, error.path))):
         field = ".".join(map(str, error.path)) or "(top)"
         raise ProvenanceError(f"{path} is not a valid record: {field}: {error.message[:300]}")
 
@@ -227,6 +262,10 @@ def read_record(path: Path) -> dict:
         record = json.loads(Path(path).read_text("utf-8"))
     except ValueError as error:
         raise ProvenanceError(f"{path} is not JSON: {error}") from None
+    trace = record.get("trace") or {}
+    if isinstance(trace, dict) and trace.keys() == {"names", "rows"}:
+        rows = [dict(zip(trace["names"], row, strict=True)) for row in trace["rows"]]
+        record["trace"] = rows
     validate_record(record, path)
     return record
 
@@ -294,22 +333,26 @@ def matches(configuration: dict, wanted: dict) -> bool:
 
 def refuse_unpublishable(record: dict, path: Path) -> None:
     """Raise ``ProvenanceError`` unless a page of the book may draw this record."""
-    study, current = record["study"], STUDIES.get(record["study"], {}).get("recipe")
-    reason = None
-    if record["scale"] == "smoke":
-        reason = "is a smoke record (a tiny grid that only shows that the code runs)"
-    elif record["dirty"]:
-        reason = "is dirty: it was made from code that is in no commit"
-    elif record["status"] == "failed":
-        reason = "is the record of a failed fit"
-    elif current is None:
-        reason = f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json"
-    elif record["recipe"] != current:
-        reason = (
-            f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}"
-        )
-    if reason:
-        raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
+    study, arms = record["study"], record.get("arms") or {}
+    current, versions = STUDIES.get(study, {}).get("recipe"), arms_of(study) or {}
+    old = [name for name, entry in arms.items() if entry["recipe"] != versions.get(name, 1)]
+    dirty = any(made.get("dirty") for made in (record, *arms.values()))
+    reasons = {
+        "is a smoke record (a tiny grid that only shows that the code runs)": record["scale"]
+        == "smoke",
+        "is dirty: it was made from code that is in no commit": dirty,
+        "is the record of a failed fit": record["status"] == "failed",
+        f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json": current
+        is None,
+        f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}": record[
+            "recipe"
+        ]
+        != current,
+        f"has outdated arms: {', '.join(old)}": bool(old),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
 
 
 def remedy(study: str) -> str:
