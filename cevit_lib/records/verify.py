@@ -7,14 +7,16 @@ number by number, within the spread that other seeds gave.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.paths import results_folder
-from cevit_lib.records.recipes import STUDIES, imported, refit_name
+from cevit_lib.records.build import record_id
+from cevit_lib.records.recipes import STUDIES, imported, recipe_of, refit_name
+from cevit_lib.records.store import load_arrays, load_records, record_path, refuse_unpublishable
 
 COMPARED = ("metrics", "parameters")
 # how many standard deviations a number may move, and how far where there are too few seeds to tell
@@ -23,29 +25,6 @@ _SPREADS, _FOLD_SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 2.0, 3, 0.02
 _ROUNDING = 1e-6
 # speed is a property of the machine, not of the method
 _NOT_COMPARED = ("second", "time", "memory", "speed", "mib")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One number that did not come back."""
-
-    record: str
-    field: str
-    stored: float | None
-    again: float | None
-    tolerance: float
-    origin: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.record}: {self.field} is {_shown(self.stored)} in the record, "
-            f"{_shown(self.again)} now "
-            f"(allowed {self.tolerance:.3g}, {self.origin})"
-        )
-
-
-def _shown(value) -> str:
-    return "missing" if value is None else f"{value:.6g}"
 
 
 def add_arguments(parser) -> None:
@@ -71,21 +50,14 @@ def main(options) -> int:
     if not studies:
         print(f"there is no record in {folder}: nothing to verify")
         return 1
-    faults = []
+    asked, faults = bool(options.study), []
     for study in studies:
-        faults += verify_study(
-            study,
-            folder,
-            options.sample,
-            np.random.default_rng(options.seed),
-            required=bool(options.study),
-        )
+        rng = np.random.default_rng(options.seed)
+        faults += verify_study(study, folder, options.sample, rng, required=asked)
     for fault in faults:
         print(f"DIFFERS  {fault}")
-    print(
-        f"verified {', '.join(studies)}: "
-        f"{f'{len(faults)} faults' if faults else 'every number came back'}"
-    )
+    told = f"{len(faults)} faults" if faults else "every number came back"
+    print(f"verified {', '.join(studies)}: {told}")
     return 1 if faults else 0
 
 
@@ -113,19 +85,14 @@ def verify_study(
     ProvenanceError, DataError
         The study has no records, or no refit function or no data although a refit is ``required``.
     """
-    from cevit_lib.records import load_records
-
     records = load_records(study, publication=False, folder=folder)
     faults = [fault for record in records for fault in integrity_faults(record, folder)]
     if not required and refit_name(study) is None:
-        print(
-            f"{study}: {len(records)} records are whole, but none is fitted again: no refit "
-            "function is registered"
-        )
+        whole = f"{len(records)} records are whole, but none is fitted again"
+        print(f"{study}: {whole}: no refit function is registered")
         return faults
-    refit = refit_function(study)
-    rng = rng or np.random.default_rng(0)
-    current = [record for record in records if record["recipe"] == STUDIES[study]["recipe"]]
+    refit, rng = refit_function(study), rng or np.random.default_rng(0)
+    current = [record for record in records if record["recipe"] == recipe_of(study)]
     chosen = rng.choice(len(current), size=min(sample, len(current)), replace=False)
     for record in (current[index] for index in sorted(chosen)):
         print(f"fitting {study}/{record['id']} again", flush=True)
@@ -136,12 +103,8 @@ def verify_study(
                 raise
             print(f"{study}: not fitted again, for its data are not here: {error}")
             continue
-        others = [
-            other
-            for other in current
-            if other["id"] != record["id"] and _setting(other) == _setting(record)
-        ]
-        faults += [str(difference) for difference in compare(record, again, others)]
+        alike = [other for other in current if _setting(other) == _setting(record)]
+        faults += compare(record, again, [other for other in alike if other is not record])
     return faults
 
 
@@ -170,37 +133,22 @@ def refit_function(study: str):
 
 def integrity_faults(record: dict, folder: Path) -> list[str]:
     """Return what is wrong with a stored record that can be seen without a fit."""
-    from cevit_lib.records.build import record_id
-    from cevit_lib.records.store import load_arrays, record_path, refuse_unpublishable
-
     path = record_path(record["study"], record["id"], folder=folder)
-    checks = [lambda: refuse_unpublishable(record, path)]
-    if record["arrays"]:
-        checks.append(lambda: load_arrays(record, folder))
-    faults = []
-    for check in checks:
-        try:
-            check()
-        except ProvenanceError as error:
-            faults.append(str(error))
-    if not faults:
-        identity = record_id(
-            record["study"],
-            record["configuration"],
-            record["seeds"],
-            record["scale"],
-            record["data"],
-        )
-        if identity != record["id"]:
-            faults.append(
-                f"{path}: its id should be {identity}; configuration, seeds or data were edited "
-                "by hand"
-            )
-    return faults
+    try:
+        refuse_unpublishable(record, path)
+        if record["arrays"]:
+            load_arrays(record, folder)
+    except ProvenanceError as error:
+        return [str(error)]
+    named = [record[key] for key in ("study", "configuration", "seeds", "scale", "data")]
+    if (identity := record_id(*named)) == record["id"]:
+        return []
+    edited = "configuration, seeds or data were edited by hand"
+    return [f"{path}: its id should be {identity}; {edited}"]
 
 
-def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
-    """Compare metrics and estimated parameters of a record with those of its repetition.
+def compare(stored: dict, again: dict, others: list[dict]) -> list[str]:
+    """Return which metrics and estimated parameters of a record do not come back, one line each.
 
     Parameters
     ----------
@@ -216,32 +164,34 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[Difference]:
         four standard errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the
         number is allowed.
     """
-    differences = []
+    found, left, right = [], numbers(stored), numbers(again)
     spreads = [numbers(other) for other in others]
-    left, right = numbers(stored), numbers(again)
     for field in sorted(left.keys() | right.keys()):
         if any(word in field.lower() for word in _NOT_COMPARED):
             continue
         a, b = left.get(field), right.get(field)
         seen = [spread[field] for spread in spreads if spread.get(field) is not None]
         error = left.get(field.removesuffix(".mean") + ".se") if field.endswith(".mean") else None
-        allowed, origin = tolerance(stored["study"], field, a, seen, error)
-        close = a is b is None or (a is not None and b is not None and abs(a - b) <= allowed)
-        if not close:
-            differences.append(
-                Difference(f"{stored['study']}/{stored['id']}", field, a, b, allowed, origin)
-            )
-    return differences
+        allowed, origin = tolerance(stored["study"], a, seen, error)
+        if not (a is b is None or (a is not None and b is not None and abs(a - b) <= allowed)):
+            both = f"{field} is {_shown(a)} in the record, {_shown(b)} now"
+            within = f"(allowed {allowed:.3g}, {origin})"
+            found.append(f"{stored['study']}/{stored['id']}: {both} {within}")
+    return found
+
+
+def _shown(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.6g}"
 
 
 def tolerance(
-    study: str, field: str, value: float | None, seen: list[float], error: float | None = None
+    study: str, value: float | None, seen: list[float], error: float | None = None
 ) -> tuple[float, str]:
     """Return how far a number may move, and what says so.
 
     Parameters
     ----------
-    study, field, value
+    study, value
         What is compared.
     seen : list of float
         The same number for other seeds.
@@ -250,15 +200,13 @@ def tolerance(
     """
     floor = _ROUNDING * (1 + abs(value or 0.0))
     if error is not None:
-        return max(
-            _SPREADS * math.sqrt(2) * error, floor
-        ), f"{_SPREADS:g} standard errors of a difference"
+        wide = _SPREADS * math.sqrt(2) * error
+        return max(wide, floor), f"{_SPREADS:g} standard errors of a difference"
     if len(seen) >= _FEWEST_SEEDS:
         # the difference of two fits has sqrt(2) times the spread of one; folds differ by their data
         # as well
-        times, kind = (
-            (_FOLD_SPREADS, "folds") if "replicates" in STUDIES[study] else (_SPREADS, "seeds")
-        )
+        folds = "replicates" in STUDIES[study]
+        times, kind = (_FOLD_SPREADS, "folds") if folds else (_SPREADS, "seeds")
         spread = times * math.sqrt(2) * float(np.std(seen, ddof=1))
         return max(spread, floor), f"{times:g} SD of a difference, from {len(seen)} other {kind}"
     return _ABSOLUTE + _RELATIVE * abs(value or 0.0), "default: fewer than three other seeds"
@@ -268,18 +216,14 @@ def numbers(record: dict) -> dict[str, float | None]:
     """Return every number in a record's metrics and parameters by its place, such as
     ``parameters.correlation.0.1``.
     """
-    found: dict[str, float | None] = {}
+    parts = (_leaves(record.get(part) or {}, part) for part in COMPARED)
+    return {place: value for part in parts for place, value in part}
 
-    def collect(value, place: str) -> None:
-        if isinstance(value, dict):
-            for key, element in value.items():
-                collect(element, f"{place}.{key}")
-        elif isinstance(value, list):
-            for index, element in enumerate(value):
-                collect(element, f"{place}.{index}")
-        elif value is None or (isinstance(value, (int, float)) and math.isfinite(value)):
-            found[place] = None if value is None else float(value)
 
-    for part in COMPARED:
-        collect(record.get(part) or {}, part)
-    return found
+def _leaves(value, place: str) -> Iterator[tuple[str, float | None]]:
+    if isinstance(value, (dict, list)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, element in entries:
+            yield from _leaves(element, f"{place}.{key}")
+    elif value is None or (isinstance(value, (int, float)) and math.isfinite(value)):
+        yield place, None if value is None else float(value)
