@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tools import pages
+from cevit_lib.errors import NotebookError
+from cevit_lib.runner.notebook import has_sentinel, notebook_parameters, read_notebook
+from tools import convert, pages
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = pages.chapters(ROOT)
@@ -97,6 +99,95 @@ def chapter_faults(text: str) -> list[str]:
     """What a chapter lacks; an empty list is a well-built one."""
     prose = _FENCE.sub("", text.split("\n---\n", 1)[1])
     return opening_faults(prose) + ending_faults(prose)
+
+
+def form_faults(notebook, name: str) -> list[str]:
+    """What a page lacks of the form that every page has; an empty list is a well-formed page."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    try:
+        declared = notebook_parameters(notebook, name)
+    except NotebookError as error:
+        return [str(error)]
+    faults = [
+        f"{line.strip()!r} is a shell line or magic, whose failure would go unnoticed"
+        for line in "\n".join(cell.source for cell in code).splitlines()
+        if line.lstrip().startswith(("!", "%"))
+    ]
+    faults += [
+        f"{line!r} is longer than 88 characters, or kept from formatting"
+        for line in "\n".join(cell.source for cell in code).splitlines()
+        if len(line) > 88 or "fmt: skip" in line
+    ]
+    head = [cell.metadata.get("tags", []) for cell in code].index(["parameters"])
+    calls = re.search(r"\bcheck_parameters\(\s*\{(.*)\}", code[head + 1].source, re.DOTALL)
+    checked = re.findall(r'"(\w+)":', calls[1]) if calls else None
+    if checked != list(declared):
+        faults.append(f"the cell below the parameters {list(declared)} checks {checked}")
+    if not has_sentinel(notebook) or "remove-cell" not in code[-1].metadata.get("tags", []):
+        faults.append("the last code cell, tagged remove-cell, does not call finished()")
+    return faults
+
+
+PAGES = pages.all_notebooks(ROOT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_the_form_that_every_page_has(page):
+    faults = form_faults(read_notebook(page), page.name)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("[parameters]", "[other]", "0 cells tagged 'parameters'"),
+        ("[remove-cell]", "[parameters]", "2 cells tagged 'parameters'"),
+        ("finished()\n", "print()\n", "does not call finished"),
+        ("[remove-cell]", "[hide-cell]", "tagged remove-cell"),
+        ("check_parameters(", "print(", "checks None"),
+        ('"scale": ', '"sale": ', "checks ['sale']"),
+        ("finished()\n", "!ls\nfinished()\n", "shell line"),
+        ("finished()\n", "%%bash\nfinished()\n", "magic"),
+        ("finished()\n", "finished()  # fmt: skip\n", "kept from formatting"),
+        ("finished()\n", f"finished()  # {'x' * 80}\n", "longer than 88"),
+    ],
+)
+def test_what_a_page_lacks_is_named(tmp_path, old, new, named):
+    text = """```{code-cell} ipython3
+:tags: [parameters]
+
+scale: str = "stored"
+```
+
+```{code-cell} ipython3
+check_parameters({"scale": str}, globals())
+```
+
+```{code-cell} ipython3
+:tags: [remove-cell]
+
+finished()
+```
+"""
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert form_faults(read_notebook(page), "page.md") == [] and old in text
+    page.write_text(text.replace(old, new))
+    assert named in "; ".join(form_faults(read_notebook(page), "page.md"))
+
+
+def test_clean_copies_equal_their_pages_and_go_with_them(tmp_path):
+    committed = {path: path.read_text("utf-8") for path in (ROOT / "notebooks/ipynb").glob("*")}
+    copies = convert.clean_copies(ROOT)
+    differing = {p.name for p in copies | committed if copies.get(p) != committed.get(p)}
+    assert not differing, "run python -m tools.convert"
+    (tmp_path / "notebooks").mkdir()
+    page = tmp_path / "notebooks" / "tiny.md"
+    page.write_text(PAGES[0].read_text())
+    assert len(convert.write_clean_copies(tmp_path)) == 1
+    assert convert.write_clean_copies(tmp_path) == []
+    page.unlink()
+    assert [path.exists() for path in convert.write_clean_copies(tmp_path)] == [False]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)

@@ -1,7 +1,6 @@
 """The strict runner: every way in which a run can go wrong ends in a message that names it, and loses nothing."""
 
 import errno
-import io
 import json
 import os
 import re
@@ -10,14 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.runner import check_parameters, declared_parameters, run_notebook
 from cevit_lib.runner import run as run_module
-from cevit_lib.runner.convert import clean_copies, form_faults, read_notebook, write_clean_copies
+from cevit_lib.runner.notebook import read_notebook
 from cevit_lib.runner.run import checked_parameters, default_output, join_pairs, read_parameter_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -174,7 +172,7 @@ def test_good_run_is_put_in_place_with_typed_parameters_and_hidden_cells(ended):
     notebook = json.loads(text)
     assert "(0.001, [3, 4], False, 'smoke')" in text
     tags = [set(cell["metadata"].get("tags", [])) for cell in notebook["cells"]]
-    assert {"parameters", "remove-cell"} in tags and {"injected-parameters", "hide-input"} in tags
+    assert {"parameters"} in tags and {"injected-parameters"} in tags
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
     # neither the nonce nor a path of this machine is published
     assert "finished " not in "".join(str(cell.get("outputs")) for cell in notebook["cells"])
@@ -402,29 +400,6 @@ def test_full_disk_is_named_and_the_earlier_page_untouched(page, tmp_path, monke
     assert output.read_text() == "an earlier run"
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_on_a_terminal_progress_is_one_line_that_is_redrawn():
-    from cevit_lib.runner.engine import Watch
-
-    watch = Watch("tiny", Terminal())
-    watch.total = 2
-    cell = SimpleNamespace(source="# why\nx = 1\ny = 2")
-    for status in ("ok", "error"):
-        watch.cell_started(cell, 0)
-        watch.cell_executed(cell, 0, {"content": {"status": status}})
-    assert watch.where() == "code cell 2 of 2 ('x = 1')"
-    watch.ended()
-    written = watch.stream.getvalue()
-    assert "\n" not in written and "tiny [1/2] x = 1" in written and written.endswith("\r\033[K")
-
-
-# ---- the pages and their clean copies ----------------------------------------------------------------------------
-
-
 def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
     nbformat = pytest.importorskip("nbformat")
     first, second = read_notebook(page), read_notebook(page)
@@ -438,59 +413,3 @@ def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
         for cell in first.cells
         if cell.cell_type == "code"
     )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("[parameters]", "[other]", "0 cells tagged 'parameters'"),
-        (":tags: [remove-cell]", ":tags: [parameters]", "2 cells tagged 'parameters'"),
-        ("finished()\n", "print()\n", "does not call finished"),
-        ("[remove-cell]", "[hide-cell]", "not tagged remove-cell"),
-        ("check_parameters({", "print({", "does not call check_parameters"),
-        ('    "flag": bool,\n', "", "check_parameters names"),
-        ("import os,", "!ls\nimport os,", "shell line"),
-        ("import os,", "%%bash\nls", "shell line"),
-        ("import os,", "from myst_nb import glue\nimport os,", "myst_nb"),
-    ],
-)
-def test_a_page_that_lacks_the_form_is_told_what(tmp_path, old, new, message):
-    path = tmp_path / "tiny.md"
-    path.write_text(PAGE)
-    assert form_faults(read_notebook(path), "tiny.md") == []
-    assert old in PAGE
-    path.write_text(PAGE.replace(old, new))
-    assert any(message in fault for fault in form_faults(read_notebook(path), "tiny.md"))
-
-
-def test_every_page_has_the_form():
-    faults = [
-        fault
-        for page in sorted((ROOT / "notebooks").glob("*.md"))
-        for fault in form_faults(read_notebook(page), page.name)
-    ]
-    assert not faults, "\n".join(faults)
-
-
-def test_clean_copies_equal_their_pages():
-    """``python -m cevit_lib.runner ipynb`` writes them."""
-    copies = clean_copies(ROOT)
-    committed = {
-        path: path.read_text("utf-8") for path in (ROOT / "notebooks" / "ipynb").glob("*.ipynb")
-    }
-    assert committed.keys() == copies.keys(), "run python -m cevit_lib.runner ipynb"
-    differing = [path.name for path in copies if copies[path] != committed[path]]
-    assert not differing, (
-        f"{differing} differ from their pages; run python -m cevit_lib.runner ipynb"
-    )
-
-
-def test_clean_copies_are_written_compared_and_removed(tmp_path, monkeypatch, capsys):
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "tiny.md").write_text(PAGE)
-    monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))
-    assert write_clean_copies(check=True) == 1 and not (tmp_path / "notebooks" / "ipynb").exists()
-    assert write_clean_copies() == 1 and write_clean_copies(check=True) == 0
-    (tmp_path / "notebooks" / "tiny.md").unlink()
-    assert write_clean_copies(check=True) == 1 and write_clean_copies() == 1
-    assert not list((tmp_path / "notebooks" / "ipynb").iterdir())

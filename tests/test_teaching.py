@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from cevit_lib.errors import NotebookError
-from cevit_lib.runner.convert import has_sentinel, read_notebook
+from cevit_lib.runner.notebook import has_sentinel, read_notebook
 from tools import pages, teaching
 
 ROOT = Path(__file__).resolve().parents[1]

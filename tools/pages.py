@@ -132,7 +132,7 @@ def execute(sources: list[Path], folder: Path, scale: str) -> Faults:
 
 def takes_scale(source: Path) -> bool:
     """Whether a notebook has the parameter ``scale``; a page that only computes light things needs none."""
-    from cevit_lib.runner.convert import notebook_parameters, read_notebook
+    from cevit_lib.runner.notebook import notebook_parameters, read_notebook
 
     try:
         return "scale" in notebook_parameters(read_notebook(source), source.name)

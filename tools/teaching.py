@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
-from cevit_lib.runner.convert import read_notebook
+from cevit_lib.runner.notebook import read_notebook
 from tools.pages import EXECUTED, chapters
 
 ANSWER = "# your answer"

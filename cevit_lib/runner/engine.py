@@ -1,6 +1,5 @@
 """One kernel, run by papermill with our watch over it: which cell runs, how it ends, and that nothing outlives it."""
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -10,7 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from jupyter_core.utils import ensure_event_loop
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from traitlets.config import Config
@@ -23,6 +21,8 @@ _SHUTDOWN_SECONDS = 3.0
 _QUIET = logging.getLogger("cevit_lib.runner.kernel")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
+# a run that is stopped in mid-cell leaves a pending reply behind: no reason for a traceback
+logging.getLogger("asyncio").addFilter(lambda record: "destroyed" not in record.getMessage())
 
 
 class Stopped(KeyboardInterrupt):
@@ -34,7 +34,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Watch:
-    """What happens in one run: the running cell, the kernel's process group, and the lines of progress."""
+    """What happens in one run: the running cell, the kernel's process group, and a line for each cell that ended."""
 
     def __init__(self, name: str, stream=None):
         self.name, self.stream = name, stream or sys.stderr
@@ -43,48 +43,27 @@ class Watch:
         self.last_words = ""
 
     def cell_started(self, cell, cell_index) -> None:
+        lines = [line.strip() for line in cell.source.splitlines()]
+        code = [line for line in lines if line and not line.startswith("#")]
+        self.line = (code or lines or [""])[0]
         self.number += 1
-        self.line = first_line(cell.source)
         self.started = time.monotonic()
-        if self.stream.isatty():
-            self._write(f"\r\033[K{self.name} [{self.number}/{self.total}] {self.line[:60]}")
 
     def cell_executed(self, cell, cell_index, execute_reply) -> None:
         seconds = time.monotonic() - self.started
-        failed = execute_reply["content"]["status"] == "error"
-        if not self.stream.isatty():
-            self._write(
-                f"{self.name} [{self.number}/{self.total}] {'FAILED after ' if failed else ''}{seconds:.1f} s"
-                f"  {self.line[:80]}\n"
-            )
-
-    def ended(self) -> None:
-        if self.stream.isatty():
-            self._write("\r\033[K")
-
-    def _write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+        failed = "FAILED after " if execute_reply["content"]["status"] == "error" else ""
+        place = f"{self.name} [{self.number}/{self.total}]"
+        print(f"{place} {failed}{seconds:.1f} s  {self.line[:80]}", file=self.stream, flush=True)
 
     def where(self) -> str:
         """Name the running cell as a reader finds it: by number and first line."""
-        return (
-            f"code cell {self.number} of {self.total} ({self.line!r})"
-            if self.number
-            else "the start of the kernel"
-        )
-
-
-def first_line(source: str) -> str:
-    """Return the first line of a cell that is code."""
-    lines = [line.strip() for line in source.splitlines()]
-    return next(
-        (line for line in lines if line and not line.startswith("#")), lines[0] if lines else ""
-    )
+        if not self.number:
+            return "the start of the kernel"
+        return f"code cell {self.number} of {self.total} ({self.line!r})"
 
 
 class StrictClient(PapermillNotebookClient):
-    """papermill's client, which also tells the watch the kernel's process group and can be stopped in mid-cell."""
+    """papermill's client, which also tells the watch the kernel's process group."""
 
     watch: Watch
 
@@ -92,18 +71,6 @@ class StrictClient(PapermillNotebookClient):
         """Start the kernel and note its process group (a kernel that is cut off here ends itself with its parent)."""
         super().start_new_kernel(**kwargs)
         self.watch.group = getattr(self.km.provisioner, "pgid", None)
-
-    def papermill_execute_cells(self):
-        """Run all cells; a signal drops the pending reply, so that asyncio does not complain about it at the end."""
-        try:
-            super().papermill_execute_cells()
-        except Stopped:
-            loop = ensure_event_loop()
-            pending = asyncio.all_tasks(loop)
-            for task in pending:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-            raise
 
 
 class StrictEngine(NBClientEngine):
@@ -170,23 +137,22 @@ def end_group(group: int | None) -> None:
 @contextlib.contextmanager
 def stop_on_signals():
     """Turn SIGTERM, SIGINT and SIGHUP into ``Stopped``, once: a second signal must not cut the clean-up short."""
-    asked = []
+    asked, before = [], {}
 
     def stop(number, frame):
         if not asked:
             asked.append(number)
             raise Stopped(number)
 
-    names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
-    try:
-        before = {name: signal.signal(getattr(signal, name), stop) for name in names}
-    except ValueError:  # not in the main thread: signals are the business of whoever is
-        before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread: signals are its business
+        for name in {"SIGTERM", "SIGINT", "SIGHUP"} & set(dir(signal)):
+            number = getattr(signal, name)
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 papermill_engines.register("cevit", StrictEngine)

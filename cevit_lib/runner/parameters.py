@@ -1,25 +1,17 @@
 """Parameters of a notebook: what its ``parameters`` cell declares, and whether a value fits the declaration."""
 
 import ast
+import contextlib
 import json
 import math
 import types
 from difflib import get_close_matches
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 from cevit_lib.errors import ParameterError
 
-_WORDS = {"true": True, "false": False}
-_NAMES = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "list": list,
-    "tuple": tuple,
-    "dict": dict,
-    "Any": Any,
-}
+_NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple}
+_NAMES |= {"dict": dict, "Literal": Literal}
 
 
 def check_parameters(spec: dict, namespace: dict) -> None:
@@ -90,86 +82,80 @@ def coerce(name: str, value, kind):
     ParameterError
         There is none; the message names the parameter, what came and how to write what was expected.
     """
-    origin = get_origin(kind)
-    if kind is Any:
-        return value
+    origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is Literal:
-        return _one_of(name, value, get_args(kind))
+        return _one_of(name, value, inner)
     if origin in (Union, types.UnionType):
-        return _coerce_union(name, value, get_args(kind))
-    if kind is type(None):
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
-            return None
-        raise _ill_typed(name, value, "None")
-    if (origin or kind) in (list, tuple, dict):
+        return _coerce_union(name, value, inner)
+    if origin in (list, tuple, dict):
         return _coerce_collection(name, value, kind)
-    convert = {bool: _as_bool, int: _as_int, float: _as_float, str: _as_str}.get(kind)
-    if convert is None:
+    if origin not in _READERS:
         raise ParameterError(
             f"parameter {name!r} is declared as {kind!r}, which is none of {', '.join(_NAMES)}"
         )
-    result = convert(value)
-    if result is None:
-        raise _ill_typed(name, value, kind.__name__)
-    return result
-
-
-def _as_bool(value):
-    if isinstance(value, str):
-        return _WORDS.get(value.strip().lower())
-    return value if isinstance(value, bool) else None
-
-
-def _as_float(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
     try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+        return _READERS[origin](value)
+    except (ValueError, TypeError, KeyError):
+        raise _ill_typed(name, value, origin.__name__) from None
 
 
-def _as_int(value):
-    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
-        return int(value)
+def _as_none(value) -> None:
+    if value is not None and str(value).lower() not in ("none", "null"):
+        raise ValueError
+
+
+def _as_bool(value) -> bool:
+    return (
+        value
+        if isinstance(value, bool)
+        else {"true": True, "false": False}[str(value).strip().lower()]
+    )
+
+
+def _as_float(value) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _as_int(value) -> int:
     number = _as_float(value)
-    return int(number) if number is not None and number.is_integer() else None
+    if not number.is_integer():
+        raise ValueError
+    # beyond 2 ** 53 a float is not exact, and the digits are there
+    return int(value) if str(value).strip().lstrip("+-").isdigit() else int(number)
 
 
-def _as_str(value):
-    return value if isinstance(value, str) else None
+def _as_str(value) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+_READERS = {type(None): _as_none, bool: _as_bool, int: _as_int, float: _as_float, str: _as_str}
 
 
 def _coerce_union(name, value, kinds):
-    faults = []
     # None first, so that the word "none" is not taken for a string
     for kind in sorted(kinds, key=lambda kind: kind is not type(None)):
         try:
             return coerce(name, value, kind)
         except ParameterError as error:
-            faults.append(error)
-    raise faults[-1]
+            fault = error
+    raise fault
 
 
 def _coerce_collection(name, value, kind):
     container, inner = get_origin(kind) or kind, get_args(kind)
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             value = json.loads(value.replace("'", '"').replace("(", "[").replace(")", "]"))
-        except ValueError:
-            pass
-    fits = isinstance(value, dict) if container is dict else isinstance(value, (list, tuple))
-    if not fits:
-        raise _ill_typed(
-            name, value, getattr(kind, "__name__", str(kind)) if not inner else str(kind)
-        )
-    if container is dict:
-        return value
-    return container(
-        coerce(f"{name}[{i}]", element, inner[0]) if inner else element
-        for i, element in enumerate(value)
-    )
+    if not isinstance(value, dict if container is dict else (list, tuple)):
+        raise _ill_typed(name, value, str(kind) if inner else container.__name__)
+    if container is dict or not inner:
+        return container(value)
+    return container(coerce(f"{name}[{i}]", element, inner[0]) for i, element in enumerate(value))
 
 
 def _ill_typed(name, value, wanted: str) -> ParameterError:
@@ -197,9 +183,7 @@ def _check_rule(name, value, rule) -> None:
     if isinstance(value, (list, tuple)):
         for index, element in enumerate(value):
             _check_rule(f"{name}[{index}]", element, rule)
-    elif (
-        isinstance(rule, tuple) and isinstance(value, (int, float)) and not isinstance(value, bool)
-    ):
+    elif isinstance(value, (int, float)) and isinstance(rule, tuple):
         low, high = rule
         if (low is not None and value < low) or (high is not None and value > high):
             raise ParameterError(f"parameter {name!r} must lie in [{low}, {high}], got {value!r}")
@@ -247,28 +231,17 @@ def declared_parameters(source: str) -> dict:
                 f"the default of parameter {target.id!r} must be a literal, got "
                 f"{ast.unparse(node.value)!r}"
             ) from None
-        kind = _resolve(node.annotation) if isinstance(node, ast.AnnAssign) else type(default)
+        kind = _named_type(node.annotation) if isinstance(node, ast.AnnAssign) else type(default)
         declared[target.id] = (kind, default)
     return declared
 
 
-def _resolve(node):
+def _named_type(annotation: ast.expr):
     """Return the type that an annotation names."""
-    if isinstance(node, ast.Name) and node.id in _NAMES:
-        return _NAMES[node.id]
-    if isinstance(node, ast.Constant) and node.value is None:
-        return type(None)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _resolve(node.left) | _resolve(node.right)
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if node.value.id == "Literal":
-            return Literal[tuple(ast.literal_eval(element) for element in inner)]
-        if node.value.id in ("list", "tuple", "dict"):
-            known = [
-                _resolve(element) for element in inner if getattr(element, "value", None) is not ...
-            ]
-            return _NAMES[node.value.id][tuple(known)]
-    raise ParameterError(
-        f"the annotation {ast.unparse(node)!r} is none of {', '.join(_NAMES)}, list[...], ... | None"
-    )
+    text = ast.unparse(annotation)
+    try:
+        return eval(text, {"__builtins__": {}}, _NAMES)
+    except (NameError, TypeError, AttributeError):
+        raise ParameterError(
+            f"the annotation {text!r} is none of {', '.join(_NAMES)}, list[...], ... | None"
+        ) from None

@@ -1,6 +1,5 @@
 """``cevit run``: papermill, strictly."""
 
-import contextlib
 import errno
 import os
 import secrets
@@ -9,11 +8,15 @@ from pathlib import Path
 
 from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root
-from cevit_lib.runner.convert import find_notebook, has_sentinel, notebook_parameters, read_notebook
+from cevit_lib.runner.notebook import (
+    find_notebook,
+    has_sentinel,
+    notebook_parameters,
+    read_notebook,
+)
 from cevit_lib.runner.parameters import coerce, unknown_parameter
 
 NONCE = "CEVIT_RUN_NONCE"
-_ATTEMPTS = 3
 
 
 def add_run_arguments(parser) -> None:
@@ -66,10 +69,8 @@ def join_pairs(arguments: list[str]) -> list[str]:
     for word in rest:
         if word in ("-p", "--parameter"):
             name = next(rest, "")
-            value = name if "=" in name else f"{name}={next(rest, '')}"
-            joined.append(f"--parameter={value}")
-        else:
-            joined.append(word)
+            word = f"--parameter={name}" if "=" in name else f"--parameter={name}={next(rest, '')}"
+        joined.append(word)
     return joined
 
 
@@ -78,18 +79,11 @@ def run_command(options) -> int:
     given: dict = {}
     for file in options.file:
         given |= read_parameter_file(Path(file))
-    for pair in options.parameter:
-        name, _, value = pair.partition("=")
-        given[name] = value
+    given |= dict(pair.split("=", 1) for pair in options.parameter)
     if options.scale is not None:
         given["scale"] = options.scale
-    output = run_notebook(
-        options.notebook,
-        given,
-        output=options.output,
-        timeout=options.timeout,
-        start_timeout=options.start_timeout,
-    )
+    limits = {"timeout": options.timeout, "start_timeout": options.start_timeout}
+    output = run_notebook(options.notebook, given, output=options.output, **limits)
     print(f"{options.notebook}: finished, written to {output}", file=sys.stderr)
     return 0
 
@@ -191,42 +185,26 @@ def run_notebook(
     scale = values.get("scale", declared.get("scale", (str, None))[1])
     output = Path(output).expanduser().resolve() if output else default_output(path, scale)
     failed = output.with_name(f"{output.stem}.failed.ipynb")
-    with contextlib.ExitStack() as stack:
-        stack.callback(lambda: temporary.unlink(missing_ok=True))
-        temporary = output.with_name(f".{output.stem}.{os.getpid()}-{secrets.token_hex(4)}.ipynb")
-        with _named_disk_faults(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                _execute(path, values, temporary, failed, timeout, start_timeout, stream)
-            except BaseException:
-                if (
-                    temporary.is_file() and temporary.stat().st_size
-                ):  # a full disk leaves an empty one
-                    os.replace(temporary, failed)
-                raise
-            os.replace(temporary, output)
-            failed.unlink(missing_ok=True)
-    return output
-
-
-@contextlib.contextmanager
-def _named_disk_faults(output: Path):
-    """Say plainly that a disk is full, or a folder closed, where papermill gives a traceback."""
+    temporary = output.with_name(f".{output.stem}.{os.getpid()}-{secrets.token_hex(4)}.ipynb")
     try:
-        yield
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _execute(path, values, temporary, failed, (timeout, start_timeout), stream)
+        os.replace(temporary, output)
+        failed.unlink(missing_ok=True)
     except OSError as error:
-        if isinstance(error, TimeoutError):
-            raise
         full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
         what = "the disk is full" if full else f"{type(error).__name__}: {error}"
         raise NotebookError(
             f"cannot write {output}: {what}; what was there before is untouched"
         ) from error
+    finally:
+        if temporary.is_file() and temporary.stat().st_size:  # a full disk leaves an empty one
+            os.replace(temporary, failed)
+        temporary.unlink(missing_ok=True)
+    return output
 
 
-def _execute(
-    path: Path, values: dict, temporary: Path, failed: Path, timeout, start_timeout, stream
-) -> None:
+def _execute(path: Path, values: dict, temporary: Path, failed: Path, limits, stream) -> None:
     """Run to the end in ``temporary``, or raise ``NotebookError`` that names the cell."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
@@ -234,7 +212,7 @@ def _execute(
 
     from cevit_lib.runner.engine import Stopped, Watch, stop_on_signals
 
-    nonce, root = secrets.token_hex(8), str(project_root())
+    nonce, root, watch = secrets.token_hex(8), str(project_root()), Watch(path.stem, stream)
     # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must not be in a page
     env = {
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -244,91 +222,77 @@ def _execute(
         NONCE: nonce,
         "CEVIT_ROOT": root,
     }
-    for attempt in range(1, _ATTEMPTS + 1):
-        watch = Watch(path.stem, stream)
-        try:
-            with stop_on_signals():
-                notebook = papermill.execute_notebook(
-                    read_notebook(path),
-                    str(temporary),
-                    values,
-                    engine_name="cevit",
-                    kernel_name="python3",
-                    progress_bar=False,
-                    start_timeout=start_timeout,
-                    execution_timeout=timeout,
-                    watch=watch,
-                    env=env,
-                    kernel_folder=root,
-                )
-            return _accept(notebook, nonce, temporary, path)
-        # CellControlSignal: a timeout; RuntimeError: a kernel that died or did not start
-        except (
-            papermill.PapermillExecutionError,
-            CellControlSignal,
-            RuntimeError,
-            NoSuchKernel,
-            Stopped,
-        ) as error:
-            # two kernels that start at once may take one port where sockets are not files
-            if watch.number == 0 and "died" in str(error) and attempt < _ATTEMPTS:
-                continue
-            kept = f". The notebook up to there is {failed}" if temporary.is_file() else ""
-            failure = NotebookError(
-                f"{path.name} did not finish: {_explain(error, watch, timeout)}{kept}"
+    try:
+        with stop_on_signals():
+            notebook = papermill.execute_notebook(
+                read_notebook(path),
+                str(temporary),
+                values,
+                engine_name="cevit",
+                kernel_name="python3",
+                progress_bar=False,
+                execution_timeout=limits[0],
+                start_timeout=limits[1],
+                watch=watch,
+                env=env,
+                kernel_folder=root,
             )
-            failure.exit_status = 128 + error.number if isinstance(error, Stopped) else 1
-            raise failure from None
-        finally:
-            watch.ended()
+        _accept(notebook, nonce, temporary, path)
+    # CellControlSignal: a timeout; RuntimeError: a kernel that died or did not start
+    except (
+        papermill.PapermillExecutionError,
+        CellControlSignal,
+        RuntimeError,
+        NoSuchKernel,
+        Stopped,
+    ) as error:
+        kept = f". The notebook up to there is {failed}" if temporary.is_file() else ""
+        said = _explain(error, watch, limits[0])
+        failure = NotebookError(f"{path.name} did not finish: {said}{kept}")
+        failure.exit_status = 128 + error.number if isinstance(error, Stopped) else 1
+        raise failure from None
 
 
 def _explain(error: BaseException, watch, timeout) -> str:
     """Say in one sentence what ended a run, and in which cell."""
-    import papermill
-    from jupyter_client.kernelspec import NoSuchKernel
-    from nbclient.exceptions import CellTimeoutError
-
-    from cevit_lib.runner.engine import Stopped
-
-    if isinstance(error, papermill.PapermillExecutionError):
-        full = " (the disk is full)" if f"[Errno {errno.ENOSPC}]" in str(error.evalue) else ""
-        return f"{watch.where()} raised {error.ename}: {error.evalue}{full}"
-    if isinstance(error, CellTimeoutError):
-        return f"{watch.where()} ran longer than --timeout {timeout:g} s and was ended"
-    if isinstance(error, Stopped):
-        return f"stopped by {error} in {watch.where()}; the kernel was ended"
-    if isinstance(error, NoSuchKernel):
-        return "no kernel 'python3' is installed; python -m ipykernel install --sys-prefix --name python3 makes it"
-    if isinstance(error, NotebookError):
-        return str(error)
     said = f" (it said: {watch.last_words[-300:]})" if watch.last_words else ""
-    if watch.number:
-        return (
-            f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely ran out of memory: "
-            f"use a smaller scale or batch{said}"
-        )
-    return f"the kernel did not start: {type(error).__name__}: {error}{said}"
+    match type(error).__name__:
+        case "PapermillExecutionError":
+            full = " (the disk is full)" if f"[Errno {errno.ENOSPC}]" in str(error.evalue) else ""
+            return f"{watch.where()} raised {error.ename}: {error.evalue}{full}"
+        case "CellTimeoutError":
+            return f"{watch.where()} ran longer than --timeout {timeout:g} s and was ended"
+        case "Stopped":
+            return f"stopped by {error} in {watch.where()}; the kernel was ended"
+        case "NoSuchKernel":
+            return (
+                "no kernel 'python3' is installed; "
+                "python -m ipykernel install --sys-prefix --name python3 makes it"
+            )
+        case "NotebookError":
+            return str(error)
+        case _ if watch.number:
+            return (
+                f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely "
+                f"ran out of memory: use a smaller scale or batch{said}"
+            )
+        case kind:
+            return f"the kernel did not start: {kind}: {error}{said}"
 
 
 def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
-    """Believe in the end only where the last cell printed the nonce; then tidy the notebook up for the book."""
+    """Believe in the end only where the last cell printed the nonce; then forget it and this machine's paths."""
     import nbformat
 
     last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
-    printed = "".join(output.get("text", "") for output in last.get("outputs", []))
-    if nonce not in printed:
+    if nonce not in "".join(output.get("text", "") for output in last.get("outputs", [])):
         raise NotebookError(
             "it stopped before its last cell, finished(), although every cell that ran succeeded "
             "(an exit() or quit()?)"
         )
     last.outputs = []
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        for tag, added in (("parameters", "remove-cell"), ("injected-parameters", "hide-input")):
-            if tag in tags and added not in tags:
-                tags.append(added)
-        if "injected-parameters" in tags:
+        if "injected-parameters" in cell.metadata.get("tags", []):
             cell["id"] = "injected-parameters"
     notebook.metadata.papermill.update(
         input_path=path.name, output_path=None, environment_variables={}

@@ -1,0 +1,99 @@
+"""A page as a notebook: find it, read it, find its parameters and its end."""
+
+import hashlib
+from difflib import get_close_matches
+from pathlib import Path
+
+from cevit_lib.errors import NotebookError
+from cevit_lib.paths import project_root
+from cevit_lib.runner.parameters import declared_parameters
+
+KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def find_notebook(name: str) -> Path:
+    """Return the path of a page named ``data``, or of a ``.md`` or ``.ipynb`` file.
+
+    Raises
+    ------
+    NotebookError
+        There is none; the message lists the pages that exist.
+    """
+    path = Path(name).expanduser()
+    if path.suffix in (".md", ".ipynb"):
+        for candidate in (path, project_root() / path):
+            if candidate.is_file():
+                return candidate.resolve()
+    page = project_root() / "notebooks" / f"{path.name}.md"
+    if path.suffix == "" and page.is_file():
+        return page
+    pages = sorted(found.stem for found in page.parent.glob("*.md"))
+    close = get_close_matches(path.stem, pages, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise NotebookError(
+        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) or give "
+        "the path of a .md or .ipynb file"
+    )
+
+
+def read_notebook(path: Path):
+    """Return the notebook of a MyST Markdown or .ipynb file: no outputs, kernel ``python3``, ids that never change.
+
+    A cell's id is the hash of its source, so regenerating an unchanged page gives the same bytes, and editing one
+    cell changes one id.
+
+    Raises
+    ------
+    NotebookError
+        The file cannot be read as a notebook.
+    """
+    try:
+        import jupytext
+        import nbformat
+    except ImportError as error:
+        raise NotebookError(
+            f"{error}; running notebooks needs the extra 'book': pip install 'cevit-lib[book]'"
+        ) from None
+    try:
+        notebook = jupytext.read(path)
+        notebook.metadata = nbformat.from_dict(
+            {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
+        )
+        notebook = nbformat.v4.upgrade(notebook)
+    except Exception as error:  # parsers raise what they like; the user needs the file's name
+        raise NotebookError(
+            f"{path} cannot be read as a notebook: {type(error).__name__}: {error}"
+        ) from None
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen: dict[str, int] = {}
+    for cell in notebook.cells:
+        digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
+        seen[digest] = seen.get(digest, 0) + 1
+        cell["id"] = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return notebook
+
+
+def notebook_parameters(notebook, name: str) -> dict:
+    """Return ``name -> (type, default)`` from the one cell tagged ``parameters``.
+
+    Raises
+    ------
+    NotebookError
+        There is not exactly one such cell.
+    """
+    found = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(found) != 1:
+        raise NotebookError(
+            f"{name} has {len(found)} cells tagged 'parameters', expected exactly one"
+        )
+    return declared_parameters(found[0].source)
+
+
+def has_sentinel(notebook) -> bool:
+    """Tell whether the last code cell calls ``finished()``."""
+    code = [
+        cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()
+    ]
+    return bool(code) and "finished()" in code[-1]
