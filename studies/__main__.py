@@ -1,9 +1,9 @@
 """The one entry to every study: for people, workers and the jobs of an engine.
 
-python -m studies encoder-size                                   fits what has no record yet
-python -m studies simulation --device cuda:0,cuda:1              shared out over two devices
-python -m studies simulation --list                              its fits, their record ids, which exist
-python -m studies simulation --number 7 --device cuda:0,cuda:1   one fit, on the first device that is free
+python -m studies encoder-size                        fits what has no record yet
+python -m studies simulation --device cuda:0,cuda:1   shared out over two devices
+python -m studies simulation --list                   its fits, their record ids, which exist
+python -m studies simulation --number 7               one of them, on a device that is free
 """
 
 import argparse

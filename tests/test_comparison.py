@@ -47,7 +47,7 @@ def test_datasets_are_the_independent_unit():
 
 
 def test_corrected_test_keeps_its_level_where_the_plain_one_does_not():
-    # differences of k = 5 folds with the correlation that Nadeau and Bengio assume, test share / whole = 0.2
+    # k = 5 folds with the correlation that Nadeau and Bengio assume, test share / whole = 0.2
     rng, k, share, repeats = np.random.default_rng(3), 5, 0.2, 4000
     shared = rng.normal(size=(repeats, 1)) * np.sqrt(share)
     differences = shared + rng.normal(size=(repeats, k)) * np.sqrt(1 - share)

@@ -1,4 +1,4 @@
-"""Metrics for two eyes and for patients: identities, small cases by hand, and intervals by simulation."""
+"""Metrics for two eyes and for patients: identities, small cases by hand, simulated intervals."""
 
 from itertools import product
 
@@ -70,7 +70,7 @@ def test_shares_within_limits_by_hand():
 
 
 def test_slopes_of_the_difference_are_what_algebra_says():
-    """On the mean (var p - var y) / (2 var m); on the measured value of a least-squares fit -(1 - R^2)."""
+    """On the mean (var p - var y) / (2 var m); on the measured value -(1 - R^2)."""
     predicted, y = least_squares(np.random.default_rng(2))
     found = bland_altman(predicted, y)
     assert found.slope == pytest.approx(
@@ -265,7 +265,7 @@ def test_the_bootstrap_error_of_a_mean_is_its_formula_over_patients():
 
 
 def test_resampled_patients_cover_and_resampled_eyes_do_not():
-    """Eyes that err alike (correlation 0.9): 95 % by patients, about 83 % by eyes (the root of 1.9 too short)."""
+    """Eyes that err alike (correlation 0.9): 95 % by patients, about 83 % by eyes."""
     rng, simulations, n = np.random.default_rng(9), 300, 50
     hits = np.zeros(2)
     for _ in range(simulations):

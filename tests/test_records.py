@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cevit_lib import records as package
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import (
     badge,
@@ -30,7 +29,7 @@ from cevit_lib.records import (
 from cevit_lib.records.badges import short_device, spans
 from cevit_lib.records.build import ARMS
 from cevit_lib.records.recipes import STUDIES, maker_of
-from cevit_lib.records.store import read_record, record_path, to_text, write_whole
+from cevit_lib.records.store import read_record, record_path, to_text
 
 # the package re-exports a function of the same name
 origin = importlib.import_module("cevit_lib.records.provenance")
@@ -56,7 +55,7 @@ def make(tmp_path):
     return record
 
 
-# ---- what is in a record -----------------------------------------------------------------------------------------
+# ---- what is in a record  ----
 
 
 def test_a_record_says_how_it_was_made_and_comes_back_equal(tmp_path):
@@ -114,64 +113,48 @@ def test_an_unknown_study_or_scale_is_refused():
         new_record(STUDY, {"a": 1}, [0], {}, scale="stored")
 
 
-# ---- writing -----------------------------------------------------------------------------------------------------
+# ---- writing  ----
 
 
 def test_records_are_added_never_edited(make, tmp_path):
+    """Only a clean record may follow a dirty one, which was never fit to be drawn."""
+    write_record(make(dirty=True), tmp_path)
     path = write_record(make(), tmp_path)
     before = path.read_bytes()
-    assert (
-        write_record(make(created="2030-01-01T00:00:00+00:00"), tmp_path) == path
-    )  # the same once more
-    assert path.read_bytes() == before
-    with pytest.raises(
-        ProvenanceError, match=r"another record of the same fit \(they differ in metrics\)"
-    ):
-        write_record(make(metrics={"bias": 9.0}), tmp_path)
-    assert path.read_bytes() == before
-
-
-def test_a_clean_record_may_follow_a_dirty_one_but_not_the_other_way(make, tmp_path):
-    write_record(make(dirty=True), tmp_path)
-    path = write_record(make(metrics={"bias": 1.0}), tmp_path)
     assert read_record(path)["dirty"] is False
-    with pytest.raises(ProvenanceError, match="differ in"):
-        write_record(make(dirty=True), tmp_path)
+    # the same once more
+    assert write_record(make(created="2030-01-01T00:00:00+00:00"), tmp_path) == path
+    for other, words in (({"metrics": {"bias": 9.0}}, "metrics"), ({"dirty": True}, "dirty")):
+        with pytest.raises(ProvenanceError, match=rf"of the same fit \(they differ in {words}\)"):
+            write_record(make(**other), tmp_path)
+    assert path.read_bytes() == before
+    configuration = make()["configuration"]
+    assert find_record(STUDY, configuration, [0], folder=tmp_path)["id"] == path.stem
+    assert find_record(STUDY, configuration, [4], folder=tmp_path) is None
 
 
-def test_a_fit_that_exists_is_found(make, tmp_path):
-    record = make(seed=3)
-    assert find_record(STUDY, record["configuration"], [3], folder=tmp_path) is None
-    write_record(record, tmp_path)
-    assert find_record(STUDY, record["configuration"], [3], folder=tmp_path)["id"] == record["id"]
-    assert find_record(STUDY, record["configuration"], [4], folder=tmp_path) is None
-
-
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_full_disk_is_named_and_the_earlier_record_untouched(make, tmp_path, monkeypatch, step):
+@pytest.mark.parametrize(
+    "step, error, seen",
+    [
+        ("fsync", OSError(errno.ENOSPC, "No space left on device"), OSError),
+        ("replace", OSError(errno.ENOSPC, "No space left on device"), OSError),
+        ("fsync", KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_what_was_there_survives_a_full_disk_and_an_interruption(
+    make, tmp_path, monkeypatch, step, error, seen
+):
     path = write_record(make(dirty=True), tmp_path)
     before = path.read_bytes()
 
-    def full(*arguments):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fail(*arguments):
+        raise error
 
-    monkeypatch.setattr(os, step, full)
-    with pytest.raises(OSError, match="the disk is full: could not write .*json") as caught:
+    monkeypatch.setattr(os, step, fail)
+    words = "the disk is full: could not write .*json" if seen is OSError else None
+    with pytest.raises(seen, match=words):
         write_record(make(metrics={"bias": 1.0}), tmp_path)
-    assert caught.value.errno == errno.ENOSPC
-    assert path.read_bytes() == before and [found.name for found in path.parent.iterdir()] == [
-        path.name
-    ]
-
-
-def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "record.json", b"{}")
-    assert not list(tmp_path.iterdir())
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
 def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
@@ -198,7 +181,7 @@ def test_text_of_a_record_is_json_with_a_line_for_a_field_and_for_a_row(tmp_path
         assert line in text.splitlines()
 
 
-# ---- reading for publication -------------------------------------------------------------------------------------
+# ---- reading for publication  ----
 
 
 @pytest.mark.parametrize(
@@ -244,28 +227,24 @@ def test_an_invalid_record_is_refused_with_file_and_field(make, tmp_path, edit, 
         load_records(STUDY, folder=tmp_path)
 
 
-def test_the_remedy_names_the_command_of_the_study(tmp_path, monkeypatch):
-    monkeypatch.setitem(STUDIES[STUDY], "maker", "python -m planted")
-    with pytest.raises(ProvenanceError, match=f"by python -m planted, and commit results/{STUDY}"):
-        load_records(STUDY, folder=tmp_path)
-    for study in {path.parent.name for path in committed()}:
-        assert " -m " in maker_of(study) or maker_of(study).startswith("cevit fit"), study
-
-
-def test_a_missing_or_incomplete_grid_is_an_error_that_counts(make, tmp_path):
-    with pytest.raises(
-        ProvenanceError, match=f"no record of study '{STUDY}' in .*by the page or script that owns"
-    ):
+def test_a_missing_or_incomplete_grid_is_an_error_that_counts_and_names_the_command(
+    make, tmp_path, monkeypatch
+):
+    nothing = f"no record of study '{STUDY}' in .*by the page or script that owns"
+    with pytest.raises(ProvenanceError, match=nothing):
         load_records(STUDY, folder=tmp_path)
     for seed in range(3):
         write_record(make(seed), tmp_path)
-    with pytest.raises(ProvenanceError, match="has 3 of 5 records"):
+    monkeypatch.setitem(STUDIES[STUDY], "maker", "python -m planted")
+    few = f"has 3 of 5 records.* by python -m planted, and commit results/{STUDY}"
+    with pytest.raises(ProvenanceError, match=few):
         load_records(STUDY, folder=tmp_path, expected=5)
-    assert (
-        len(load_records(STUDY, True, {"nested": {"tol": 1e-6}}, folder=tmp_path, expected=3)) == 3
-    )
+    found = load_records(STUDY, True, {"nested": {"tol": 1e-6}}, folder=tmp_path, expected=3)
+    assert len(found) == 3
     with pytest.raises(ProvenanceError, match="'tol': 1e-05"):
         load_records(STUDY, True, {"nested": {"tol": 1e-5}}, folder=tmp_path)
+    for study in {path.parent.name for path in committed()}:
+        assert " -m " in maker_of(study) or maker_of(study).startswith("cevit fit"), study
 
 
 def test_smoke_records_never_share_a_folder_with_those_that_pages_draw(tmp_path, monkeypatch):
@@ -280,7 +259,7 @@ def test_smoke_records_never_share_a_folder_with_those_that_pages_draw(tmp_path,
         load_records(STUDY, scale="smoke")
 
 
-# ---- badges ------------------------------------------------------------------------------------------------------
+# ---- badges  ----
 
 
 def test_badge_is_one_line_with_everything(make):
@@ -317,7 +296,7 @@ def test_names_of_devices_and_seeds():
     assert spans([]) == "none" and spans([5, 1, 2]) == "1-2, 5"
 
 
-# ---- where a number comes from -----------------------------------------------------------------------------------
+# ---- where a number comes from  ----
 
 
 def test_source_hash_depends_on_names_and_contents_only(tmp_path):
@@ -425,7 +404,7 @@ def test_hash_of_a_commit_is_that_of_its_files(clone):
         origin.commit_source_hash("0" * 40, root)
 
 
-# ---- the records that are committed ------------------------------------------------------------------------------
+# ---- the records that are committed  ----
 
 
 def committed() -> list[Path]:
@@ -501,7 +480,3 @@ def test_the_papers_numbers_say_where_they_are_printed():
     assert abs(ratio - toy["time_ratio"]["value"]) / ratio < 0.0005 / 0.012
     with pytest.raises(ProvenanceError, match="stored: .*toy_example"):
         paper_numbers("nosuch")
-
-
-def test_the_package_exports_what_its_docstring_promises():
-    assert all(hasattr(package, name) for name in package.__all__)

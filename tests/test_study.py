@@ -1,4 +1,4 @@
-"""One object for a study: it fits what is missing, several at a time, and says what a page may draw."""
+"""One object for a study: it fits what is missing and says what a page may draw."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Verdicts: each claim has a rule, no record means "not run yet", each decisive rule turns when its numbers turn."""
+"""Verdicts: a rule a claim, no record means "not run yet", a rule turns when its numbers turn."""
 
 import copy
 

@@ -15,7 +15,7 @@ GAMMA = np.array([[1.0, 0.6], [0.6, 1.0]])
 
 
 def estimate(seed: int, noise: int = 0) -> dict:
-    """Estimate a 2 x 2 correlation matrix from 400 draws: a cheap study with a real sampling error of about 0.03."""
+    """Estimate a correlation from 400 draws: a cheap study with a sampling error of about 0.03."""
     draws = np.random.default_rng([seed, noise]).multivariate_normal(np.zeros(2), GAMMA, size=400)
     gamma = np.corrcoef(draws.T)
     record = new_record(
@@ -181,7 +181,7 @@ def test_every_registered_study_can_be_fitted_again():
 
 
 def test_a_fold_may_move_by_two_standard_deviations_of_a_difference_of_two_folds():
-    """Folds share their configuration but for what numbers them; a fit of another size is not their repetition."""
+    """Folds share their configuration but for what numbers them; another size is no repetition."""
     record = {"study": "simulation", "configuration": {"dataset": 0, "fold": 1, "n": 100}}
     sibling = {"study": "simulation", "configuration": {"dataset": 3, "fold": 2, "n": 100}}
     other = {"study": "simulation", "configuration": {"dataset": 0, "fold": 1, "n": 200}}

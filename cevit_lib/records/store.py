@@ -336,23 +336,22 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
     study, arms = record["study"], record.get("arms") or {}
     current, versions = STUDIES.get(study, {}).get("recipe"), arms_of(study) or {}
     old = [name for name, entry in arms.items() if entry["recipe"] != versions.get(name, 1)]
-    dirty = any(made.get("dirty") for made in (record, *arms.values()))
-    reasons = {
-        "is a smoke record (a tiny grid that only shows that the code runs)": record["scale"]
-        == "smoke",
-        "is dirty: it was made from code that is in no commit": dirty,
-        "is the record of a failed fit": record["status"] == "failed",
-        f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json": current
-        is None,
-        f"is outdated: it was made with recipe {record['recipe']} of {study!r}, now {current}": record[
-            "recipe"
-        ]
-        != current,
-        f"has outdated arms: {', '.join(old)}": bool(old),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
+    reason = None
+    if record["scale"] == "smoke":
+        reason = "is a smoke record (a tiny grid that only shows that the code runs)"
+    elif any(made.get("dirty") for made in (record, *arms.values())):
+        reason = "is dirty: it was made from code that is in no commit"
+    elif record["status"] == "failed":
+        reason = "is the record of a failed fit"
+    elif current is None:
+        reason = f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json"
+    elif record["recipe"] != current:
+        made = f"it was made with recipe {record['recipe']} of {study!r}, now {current}"
+        reason = f"is outdated: {made}"
+    elif old:
+        reason = f"has outdated arms: {', '.join(old)}"
+    if reason:
+        raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
 
 
 def remedy(study: str) -> str:

@@ -1,4 +1,4 @@
-"""How many numbers of the paper's encoder train (Section 3.2): counted on torch's meta device, no weights needed.
+"""How many numbers of the paper's encoder train (Section 3.2): counted without weights.
 
 python -m studies encoder-size
 """

@@ -1,6 +1,8 @@
-"""Study ``linear-overfit``: an overfitted linear model's residuals, in-sample and cross-fitted, p/n from 0.05 to 0.75.
+"""Study ``linear-overfit``: an overfitted linear model's residuals, in-sample and cross-fitted, p/n
+from 0.05 to 0.75.
 
-A linear model is the smallest network that can overfit: ``p`` features an eye, least squares and logistic regression.
+A linear model is the smallest network that can overfit: ``p`` features an eye, least squares and
+logistic regression.
 
     python -m studies linear-overfit --device cpu,cpu     two settings at a time
 """
@@ -26,7 +28,9 @@ SIGNAL = (1.0, 1.33)
 def draw(
     n: int, p: int, beta: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return covariates (n, 2, p), correlated 1/2 between fellow eyes, and responses (n, 4) as in the toy example."""
+    """Return covariates (n, 2, p), correlated 1/2 between fellow eyes, and responses (n, 4) as in
+    the toy example.
+    """
     shared, own = rng.standard_normal((n, 1, p)), rng.standard_normal((n, 2, p))
     covariates = np.sqrt(0.5) * (shared + own)
     u = rng.standard_normal((n, 4)) @ np.linalg.cholesky(TOY_CORRELATION).T
@@ -38,7 +42,9 @@ def draw(
 
 
 def fit_outputs(train, on: np.ndarray, penalty: tuple[float, float]) -> np.ndarray:
-    """Fit each response on its own eye's features by (ridge) regression; return outputs (n, 4) for ``on``."""
+    """Fit each response on its own eye's features by (ridge) regression; return outputs (n, 4) for
+    ``on``.
+    """
     covariates, y = train
     columns = []
     for response in range(4):
@@ -53,15 +59,19 @@ def fit_outputs(train, on: np.ndarray, penalty: tuple[float, float]) -> np.ndarr
 
 
 def penalties(kind: str, p: int) -> tuple[float, float]:
-    """Return the ridge penalties: next to none, or those of the prior that the coefficients were drawn from.
+    """Return the ridge penalties: next to none, or those of the prior that the coefficients were
+    drawn from.
 
-    Logistic regression separates the classes from p/n of about 0.4 on, so that ``"none"`` still means one unit there.
+    Logistic regression separates the classes from p/n of about 0.4 on, so that ``"none"`` still
+    means one unit there.
     """
     return (1e-8, 1.0) if kind == "none" else (p / SIGNAL[0] ** 2, p / SIGNAL[1] ** 2)
 
 
 def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
-    """Draw, fit, and estimate from in-sample and from cross-fitted outputs; returns ``{column: value}``."""
+    """Draw, fit, and estimate from in-sample and from cross-fitted outputs; returns ``{column:
+    value}``.
+    """
     rng = np.random.default_rng(stream)
     n, p = c["n"], c["features"]
     beta = rng.standard_normal((2, p)) / np.sqrt(p) * np.array(SIGNAL)[:, None]
@@ -91,7 +101,9 @@ def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
 
 
 def describe(key: str, estimator, outputs: np.ndarray, y: np.ndarray, test) -> dict:
-    """Fit and return correlations, scale and the log-likelihood of fresh patients under the estimate."""
+    """Fit and return correlations, scale and the log-likelihood of fresh patients under the
+    estimate.
+    """
     with warnings.catch_warnings():  # an overfitted in-sample fit is expected to be near-singular
         warnings.simplefilter("ignore", NotConvergedWarning)
         warnings.simplefilter("ignore", NearSingularWarning)
@@ -108,11 +120,12 @@ def describe(key: str, estimator, outputs: np.ndarray, y: np.ndarray, test) -> d
 
 
 def expected_in_sample(covariates: np.ndarray, penalty: float) -> float:
-    r"""Return the correlation that least-squares residuals are expected to have in this very design.
+    r"""Return the correlation that least-squares residuals are expected to have in this very
+    design.
 
-    Residuals are :math:`M_j\epsilon_j` with :math:`M_j = I - H_j`, so that their correlation is about
-    :math:`\rho_{12}\,\mathrm{tr}(M_1 M_2) / \{\mathrm{tr}(M_1^2)\,\mathrm{tr}(M_2^2)\}^{1/2}` (a ratio of expectations,
-    exact without a penalty).
+    Residuals are :math:`M_j\epsilon_j` with :math:`M_j = I - H_j`, so that their correlation is
+    about :math:`\rho_{12}\,\mathrm{tr}(M_1 M_2) / \{\mathrm{tr}(M_1^2)\,\mathrm{tr}(M_2^2)\}^{1/2}`
+    (a ratio of expectations, exact without a penalty).
     """
     makers = []
     for eye in range(2):

@@ -74,7 +74,8 @@ def _two_devices(record: dict) -> str:
 
 def _captured(record: dict) -> str:
     batch, m = record["columns"]["batch"][0], record["metrics"]
-    told = f"steps of {batch} pairs recorded as CUDA graphs (`TORCHINDUCTOR_CUDAGRAPHS=1` before a compiled fit): "
+    told = f"steps of {batch} pairs recorded as CUDA graphs "
+    told += "(`TORCHINDUCTOR_CUDAGRAPHS=1` before a compiled fit): "
     if None in (m["times_compiled"], m["times_one_device"]):
         return told + "did not run"
     compiled, one, two = record["columns"]["images_per_second"]
