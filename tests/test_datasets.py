@@ -1,4 +1,4 @@
-"""Paired eyes: theory's moments for the synthetic pairs, splits that keep patients whole, and files that are wrong."""
+"""Paired eyes: moments of the synthetic pairs, splits that keep patients whole, wrong files."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def make_pairs(n: int = 40, seed: int = 0, share: float = 0.3, repeat: int = 1) 
     return PairedEyes(images, torch.from_numpy(y), ids, ("a", "b", "c", "d"), continuous=2)
 
 
-# ---- synthetic pairs ------------------------------------------------------------------------------------------------
+# ---- synthetic pairs
 
 
 @pytest.fixture(scope="module", params=["text", "code"])
@@ -46,21 +46,24 @@ def synthetic(request) -> SyntheticPairs:
     return SyntheticPairs(1500, np.random.default_rng(7), request.param)
 
 
-def test_pixels_have_the_printed_means_variances_and_correlation(synthetic):
+def test_pixels_and_errors_have_the_printed_moments(synthetic):
     images = synthetic.images[:, :, 0].numpy().astype(float)
-    variance = 0.5 if synthetic.truth.process == "text" else 0.25
+    text = synthetic.truth.process == "text"
+    variance, printed = (0.5, TEXT_CORRELATION) if text else (0.25, CODE_CORRELATION)
     for block, mean, var in (
         (images[..., -24:, -24:], 0.5, 0.25),
         (images[..., :24, :24], 0.0, variance),
+        (images[..., 24:48, 48:72], 0.0, variance),
     ):
         for eye in (0, 1):
             expect(block[:, eye], mean)
             expect((block[:, eye] - mean) ** 2, var)
         expect((block[:, 0] - mean) * (block[:, 1] - mean), var / 2)
-    middle = images[..., 24:48, 48:72]
-    expect(middle[:, 0] ** 2, variance)
     # neighbouring pixels of one eye are independent
     expect(images[:, 0, 0, 0] * images[:, 0, 0, 1], 0.0)
+    residual = (synthetic.y[:, :2] - synthetic.truth.g1).numpy()
+    expect(residual[:, 0] * residual[:, 1], printed[0][1])
+    expect(residual**2, 1.0)
 
 
 def test_regression_functions_read_only_pixels_one_to_nine(synthetic):
@@ -102,13 +105,6 @@ def test_g_has_the_moments_of_theory():
     expect(g2[:, 0] * g2[:, 1], 9 * 0.25)
 
 
-def test_errors_have_the_stated_correlation(synthetic):
-    residual = (synthetic.y[:, :2] - synthetic.truth.g1).numpy()
-    printed = TEXT_CORRELATION if synthetic.truth.process == "text" else CODE_CORRELATION
-    expect(residual[:, 0] * residual[:, 1], printed[0][1])
-    expect(residual**2, 1.0)
-
-
 def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
     data = SyntheticPairs(6000, np.random.default_rng(5))
     label, residual = data.y[:, 2:].numpy(), (data.y[:, :2] - data.truth.g1).numpy()
@@ -145,11 +141,6 @@ def test_code_labels_have_the_logit_normal_margin():
     assert data.truth.correlation[2, 3].item() == pytest.approx(shrunk)
 
 
-def test_same_generator_same_data():
-    first, second, other = (SyntheticPairs(5, np.random.default_rng(s)) for s in (1, 1, 2))
-    assert first.hash == second.hash != other.hash
-
-
 @pytest.mark.parametrize(
     "arguments",
     [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))],
@@ -160,11 +151,13 @@ def test_synthetic_pairs_refuse_what_makes_no_sense(arguments):
         SyntheticPairs(rng=np.random.default_rng(0), **arguments)
 
 
-# ---- the structure --------------------------------------------------------------------------------------------------
+# ---- the structure
 
 
 def test_subset_takes_everything_along():
-    data = SyntheticPairs(20, np.random.default_rng(0))
+    data, again = (SyntheticPairs(20, np.random.default_rng(0)) for _ in range(2))
+    other = SyntheticPairs(20, np.random.default_rng(1))
+    assert data.hash == again.hash != other.hash
     part = data.subset(np.array([7, 2]))
     assert part.ids == ("S00007", "S00002")
     torch.testing.assert_close(part.truth.g1, data.truth.g1[[7, 2]])
@@ -172,43 +165,31 @@ def test_subset_takes_everything_along():
     assert len(data.subset(np.zeros(20, dtype=bool))) == 0
 
 
-def test_bytes_are_scaled_and_floats_are_not():
-    data = make_pairs(3)
-    assert data.load().max() <= 1 and data.load().dtype == torch.float32
-    torch.testing.assert_close(data.load(), data.images.float() / 255)
-
-
 def test_hash_sees_ids_responses_and_pixels_but_not_the_kind_of_nan():
     data = make_pairs(4)
-    y = data.y.clone()
+    torch.testing.assert_close(data.load(), data.images.float() / 255)  # bytes are scaled
+    y, pixels = data.y.clone(), data.images.clone()
     y[0, 0] = float("nan")
-    one = PairedEyes(data.images, y, data.ids, data.responses, 2)
-    two = PairedEyes(
-        data.images, torch.where(torch.isnan(y), -float("nan"), y), data.ids, data.responses, 2
-    )
-    assert one.hash == two.hash != data.hash
-    pixels = data.images.clone()
     pixels[0, 0, 0, 0, 0] ^= 1
-    assert PairedEyes(pixels, data.y, data.ids, data.responses, 2).hash != data.hash
+    one = data.replace(y=y)
+    two = data.replace(y=torch.where(torch.isnan(y), -float("nan"), y))
+    assert one.hash == two.hash != data.hash != data.replace(images=pixels).hash
 
 
-def test_a_label_that_is_none_is_named():
+def test_what_does_not_fit_together_is_named():
     data = make_pairs(4)
     y = data.y.clone()
     y[2, 3] = 2.0
-    with pytest.raises(LabelError, match=r"'002', column 'd': 2.0"):
-        PairedEyes(data.images, y, data.ids, data.responses, 2)
+    for error, message, changes in (
+        (LabelError, r"'002', column 'd': 2.0", {"y": y}),
+        (ShapeError, "3 ids", {"ids": data.ids[:3]}),
+        (ShapeError, "expected", {"images": data.images[:, 0]}),
+    ):
+        with pytest.raises(error, match=message):
+            data.replace(**changes)
 
 
-def test_shapes_must_agree():
-    data = make_pairs(4)
-    with pytest.raises(ShapeError, match="3 ids"):
-        PairedEyes(data.images, data.y, data.ids[:3], data.responses, 2)
-    with pytest.raises(ShapeError, match="expected"):
-        PairedEyes(data.images[:, 0], data.y, data.ids, data.responses, 2)
-
-
-# ---- splits ---------------------------------------------------------------------------------------------------------
+# ---- splits
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
@@ -225,6 +206,8 @@ def test_folds_divide_patients_and_never_cut_one(repeat):
 def test_folds_have_equal_sizes_and_equal_shares_of_every_pattern():
     data = make_pairs(203, share=0.4)
     splits = split_by_patient(data, 5, np.random.default_rng(2))
+    again, other = (split_by_patient(data, 5, np.random.default_rng(s)) for s in (2, 3))
+    assert (again[0].test == splits[0].test).all() and set(other[0].test) != set(splits[0].test)
     sizes = [len(split.test) for split in splits]
     assert max(sizes) - min(sizes) <= 1
     for pattern in np.unique(data.strata()):
@@ -248,12 +231,6 @@ def test_a_rare_class_reaches_every_fold_or_the_split_is_refused():
         split_by_patient(rarer, 5, np.random.default_rng(0))
 
 
-def test_splits_depend_on_the_generator_alone():
-    data = make_pairs(50)
-    draw = [split_by_patient(data, 5, np.random.default_rng(s))[0].test.tolist() for s in (0, 0, 1)]
-    assert draw[0] == draw[1] != draw[2]
-
-
 def test_hold_out_takes_the_share_from_every_pattern():
     data = make_pairs(200, share=0.5)
     split = hold_out(data, 0.1, np.random.default_rng(3))
@@ -272,11 +249,11 @@ def test_a_patient_on_both_sides_is_caught():
         assert_disjoint(data, Split(train=np.array([0, 2, 3]), test=np.array([1])))
 
 
-# ---- image files ----------------------------------------------------------------------------------------------------
+# ---- image files
 
 
 def quarters(path: Path, size: int = 32) -> Path:
-    """Write an image whose four quarters are red, green, blue and white (clockwise from the top left: r, g, w, b)."""
+    """Write an image of four quarters, clockwise from the top left red, green, white, blue."""
     picture = np.zeros((size, size, 3), dtype=np.uint8)
     half = size // 2
     picture[:half, :half, 0] = picture[:half, half:, 1] = picture[half:, :half, 2] = 255
@@ -285,34 +262,26 @@ def quarters(path: Path, size: int = 32) -> Path:
     return path
 
 
-def test_mirroring_flips_left_and_right_only(tmp_path):
+def test_mirroring_flips_left_and_right_only_and_exif_is_honoured(tmp_path):
     path = quarters(tmp_path / "q.png")
-    plain, flipped = read_image(path, 16), read_image(path, 16, mirror=True)
+    plain, flipped = read_image(path, 32), read_image(path, 32, mirror=True)
     torch.testing.assert_close(flipped, plain.flip(-1))
     assert plain[:, 2, 2].tolist() == [255, 0, 0]
-
-
-def test_exif_orientation_is_honoured(tmp_path):
-    straight = quarters(tmp_path / "q.png")
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: rotate by 270 degrees to see it upright
-    Image.open(straight).transpose(Image.Transpose.ROTATE_90).save(
-        tmp_path / "turned.png", exif=exif
-    )
-    torch.testing.assert_close(read_image(tmp_path / "turned.png", 32), read_image(straight, 32))
+    turned = Image.open(path).transpose(Image.Transpose.ROTATE_90)
+    turned.save(tmp_path / "turned.png", exif=exif)
+    torch.testing.assert_close(read_image(tmp_path / "turned.png", 32), plain)
 
 
 def test_a_truncated_file_is_named(tmp_path):
     path = tmp_path / "7_OD_1.jpg"
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(
-        path
-    )
-    path.write_bytes(path.read_bytes()[:900])
-    with pytest.raises(DataError, match="7_OD_1.jpg cannot be read"):
-        read_image(path, 32)
-    path.write_bytes(b"")
-    with pytest.raises(DataError, match="7_OD_1.jpg"):
-        read_image(path, 32)
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    for content in (path.read_bytes()[:900], b""):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="7_OD_1.jpg cannot be read"):
+            read_image(path, 32)
     with pytest.raises(DataError, match="does not exist"):
         read_image(tmp_path / "none.jpg", 32)
 
@@ -327,28 +296,21 @@ def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
     assert files.digest() != ImageFiles(files.paths, 16, (False, False)).digest()
 
 
-# ---- GRAPE ----------------------------------------------------------------------------------------------------------
-
-COLUMNS = [
-    f"{stem}_{eye}"
-    for stem in ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
-    for eye in ("od", "os")
-]
+# ---- GRAPE
 
 
 @pytest.fixture
 def little_grape(tmp_path) -> Path:
     """A folder in GRAPE's layout with three invented patients."""
     (tmp_path / "images_roi").mkdir()
-    lines = ["subject," + ",".join(COLUMNS)]
-    for k, (subject, thickness, field) in enumerate(
-        (("007", 80, 25), ("12", 60, 12), ("13", "", 21))
-    ):
+    stems = ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
+    lines = ["subject," + ",".join(f"{stem}_{eye}" for stem in stems for eye in ("od", "os"))]
+    patients = (("007", 80, 25), ("12", 60, 12), ("13", "", 21))
+    for k, (subject, thickness, field) in enumerate(patients):
         names = [f"{subject}_{eye}_1.jpg" for eye in ("OD", "OS")]
-        for j, name in enumerate(names):
-            Image.fromarray(np.full((20, 20, 3), 10 + 40 * j + k, dtype=np.uint8)).save(
-                tmp_path / "images_roi" / name
-            )
+        for level, name in zip((10, 50), names, strict=True):
+            picture = Image.fromarray(np.full((20, 20, 3), level + k, dtype=np.uint8))
+            picture.save(tmp_path / "images_roi" / name)
         row = [subject, thickness, 70 + k, field, 30 - k, *names, 1, 1, 0, 0]
         lines.append(",".join(map(str, row)))
     (tmp_path / "pairs.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
@@ -367,34 +329,26 @@ def test_grape_puts_the_left_eye_first_and_keeps_ids_as_text(little_grape):
         "without all four responses": 1,
         "kept": 2,
     }
-
-
-def test_grape_keeps_missing_responses_on_request(little_grape):
     data = load_grape(little_grape, size=8, missing="keep")
     assert len(data) == 3 and torch.isnan(data.y[2, 1]) and data.y[2, 3] == 1
-    assert data.complete.tolist() == [True, True, False]
 
 
-def test_a_wrong_cell_is_named_by_line_and_column(little_grape):
-    table = little_grape / "pairs.csv"
-    table.write_text(
-        table.read_text(encoding="utf-8").replace("12,60,", "12,6O,"), encoding="utf-8"
-    )
-    with pytest.raises(DataError, match=r"line 3, column 'rnfl_mean_od': '6O' is no number"):
-        load_grape(little_grape, size=8)
-
-
-def test_a_lost_image_a_lost_column_and_a_double_patient_are_named(little_grape):
-    (little_grape / "images_roi" / "12_OS_1.jpg").unlink()
-    with pytest.raises(DataError, match="line 3: image .*12_OS_1.jpg does not exist"):
-        load_grape(little_grape, size=8)
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("12,60,", "12,6O,", r"line 3, column 'rnfl_mean_od': '6O' is no number"),
+        (",12,29,", ",12,290,", r"line 3, column 'vf_ms_os': '290' is outside the limits"),
+        ("vf_ms_os", "vf_os", "lacks the columns vf_ms_os"),
+        ("\n12,", "\n007,", "line 3.*patient '007' stands in line 2"),
+        ("12_OS_1.jpg", "12_OS_2.jpg", "line 3: image .*12_OS_2.jpg does not exist.*10.6084"),
+    ],
+)
+def test_what_is_wrong_in_grape_is_named(little_grape, old, new, message):
     table = little_grape / "pairs.csv"
     text = table.read_text(encoding="utf-8")
-    table.write_text(text.replace("vf_ms_os", "vf_os"), encoding="utf-8")
-    with pytest.raises(DataError, match="lacks the columns vf_ms_os"):
-        load_grape(little_grape, size=8)
-    table.write_text(text.replace("\n12,", "\n007,"), encoding="utf-8")
-    with pytest.raises(DataError, match="line 3.*patient '007' stands in line 2"):
+    assert old in text
+    table.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(DataError, match=message):
         load_grape(little_grape, size=8)
 
 
@@ -402,8 +356,11 @@ def test_without_data_the_message_says_what_to_set_and_where_to_get_it(monkeypat
     monkeypatch.delenv("CEVIT_DATA", raising=False)
     with pytest.raises(DataError, match="CEVIT_DATA.*10.6084/m9.figshare.c.6406319"):
         load_grape()
-    with pytest.raises(DataError, match="pairs.csv"):
+    with pytest.raises(DataError, match="pairs.csv|named after roi"):
         load_grape(tmp_path)
+    for words in ({"images": "whole"}, {"missing": "all"}):
+        with pytest.raises(ParameterError, match="give '"):
+            load_grape(tmp_path, **words)
 
 
 def test_grape_has_112_complete_pairs(grape_folder):

@@ -1,4 +1,4 @@
-"""DICOM photographs, written here: 8 and 16 bits, grey and colour, the eye in the header, and no pydicom at all."""
+"""DICOM photographs, written here: 8 and 16 bits, grey and colour, the eye in the header."""
 
 import sys
 
@@ -15,7 +15,7 @@ from cevit_lib.errors import DataError
 
 
 def write(path, samples, eye="R", kind=None, bits=None):
-    """Write an ophthalmic photograph, ``(h, w)`` or ``(h, w, 3)`` or with a leading axis of frames."""
+    """Write a photograph, ``(h, w)`` or ``(h, w, 3)`` or with a leading axis of frames."""
     samples = np.asarray(samples)
     color, allocated = samples.shape[-1] == 3, 8 * samples.dtype.itemsize
     meta = FileMetaDataset()

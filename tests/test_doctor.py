@@ -1,4 +1,4 @@
-"""``cevit doctor``: what is missing or does not fit is named, and where things were looked for is said."""
+"""``cevit doctor``: what is missing or does not fit is named, and where things were looked for."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""PAPILA: left eye first, missing refraction kept or dropped on request, and the counts of the real table."""
+"""PAPILA: left eye first, missing refraction kept or dropped, the counts of the real table."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""A group's own table: every shape, code, mark and encoding gives the same eyes, and what is wrong is named."""
+"""A group's own table: every shape, code, mark and encoding gives the same eyes."""
 
 import numpy as np
 import openpyxl
@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cevit_lib.datasets import load_grape, load_paired_table, split_by_patient
+from cevit_lib.datasets import load_paired_table, split_by_patient
 from cevit_lib.datasets.layout import Criterion, read_layout
 from cevit_lib.errors import DataError, ShapeError
 
@@ -334,18 +334,3 @@ def test_files_called_by_a_pattern(tmp_path):
         and data.images.paths[0][0].name == "007_left.png"
         and data.images.paths[0][1] is None
     )
-
-
-def test_grape_by_a_layout_equals_its_own_loader(grape_folder):
-    layout = {
-        "patient": "subject",
-        "eyes": {"OS": "os", "OD": "od"},
-        "image": "image_{eye}",
-        "size": 32,
-        "continuous": {"RNFL": "rnfl_mean_{eye}"},
-        "binary": {"reduced_field": "vf_ms_{eye} < 22"},
-    }
-    own = load_grape(grape_folder, size=32, missing="keep")
-    data = load_paired_table(grape_folder / "pairs.csv", grape_folder / "images_roi", layout)
-    assert data.ids == own.ids and data.images == own.images
-    torch.testing.assert_close(data.y, own.y, equal_nan=True)
