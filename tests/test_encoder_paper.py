@@ -198,16 +198,17 @@ def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
 
 
 def test_masked_autoencoder_scores_hidden_patches_only():
-    from studies.ablation.masked_autoencoder import (
-        SMOKE_ENCODER,
+    from studies.encoder.embedding import SMOKE
+    from studies.encoder.masked_autoencoder import (
         MaskedAutoencoder,
+        Pretraining,
         augment,
         build_encoder,
         pretrain,
     )
 
     torch.manual_seed(0)
-    model = MaskedAutoencoder(build_encoder(SMOKE_ENCODER), width=48, depth=1).eval()
+    model = MaskedAutoencoder(build_encoder(SMOKE["encoder"]), width=48, depth=1).eval()
     images = torch.rand(2, 3, 64, 64)
     order = torch.rand(2, 16).argsort(1)
     rows = model.targets(images)
@@ -227,9 +228,8 @@ def test_masked_autoencoder_scores_hidden_patches_only():
     assert (moved[~seen] > 0).all() and (moved[seen] == 0).all() and model.kept == 4
     assert augment(images, torch.Generator().manual_seed(0)).shape == images.shape
     bytes_ = (255 * torch.rand(12, 3, 64, 64)).to(torch.uint8)
-    trace = pretrain(
-        build_encoder(SMOKE_ENCODER), bytes_, 4, 0, batch=4, decoder={"width": 48, "depth": 1}
-    )
+    how = Pretraining(4, batch=4, decoder={"width": 48, "depth": 1})
+    trace = pretrain(build_encoder(SMOKE["encoder"]), bytes_, how, 0)
     assert [row["step"] for row in trace] == [1, 2, 3, 4]
 
 

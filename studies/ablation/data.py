@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +10,19 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from cevit_lib.datasets import PairedEyes, load_grape, read_image, split_by_patient
+from cevit_lib.datasets import PairedEyes, load_grape, split_by_patient
 from cevit_lib.datasets.splits import Split
-from cevit_lib.encoder.backbone import base_hash
 from cevit_lib.errors import DataError
-from cevit_lib.paths import data_folder, project_root
+from cevit_lib.paths import data_folder
+from cevit_lib.records import rounded
 from cevit_lib.training import streams
-from studies.ablation.masked_autoencoder import build_encoder
+from studies.encoder.embedding import all_photographs
 
 SYNTHETIC_PATIENTS = 47  # odd, so that parts differ by a patient
 
 
 @functools.lru_cache(maxsize=2)
-def load_eyes(data: str, size: int, mirror: bool, folder: str | None = None) -> PairedEyes:
+def load_eyes(data: str, size: int, mirror: bool) -> PairedEyes:
     """Return complete pairs with their images in memory, and age and camera (0 or 1) as covariates.
 
     Parameters
@@ -34,9 +32,9 @@ def load_eyes(data: str, size: int, mirror: bool, folder: str | None = None) -> 
     """
     if data == "synthetic eyes":
         return _synthetic_eyes(size)
-    eyes = load_grape(folder, size=size, mirror=mirror)
+    eyes = load_grape(size=size, mirror=mirror)
     images = eyes.images[np.arange(len(eyes))]
-    return eyes.replace(images=images, **_age_and_camera(eyes, folder))
+    return eyes.replace(images=images, **_age_and_camera(eyes))
 
 
 def one_eye(data: PairedEyes, j: int) -> PairedEyes:
@@ -51,8 +49,8 @@ def one_eye(data: PairedEyes, j: int) -> PairedEyes:
     )
 
 
-def _age_and_camera(eyes: PairedEyes, folder: str | None) -> dict[str, Any]:
-    table = pd.read_csv(data_folder("grape", folder) / "pairs.csv", dtype=str)
+def _age_and_camera(eyes: PairedEyes) -> dict[str, Any]:
+    table = pd.read_csv(data_folder("grape") / "pairs.csv", dtype=str)
     table = table.set_index("subject").loc[list(eyes.ids)]
     cameras = sorted(set(table["camera_os"]) | set(table["camera_od"]))
     columns = [
@@ -99,20 +97,12 @@ def _synthetic_eyes(size: int) -> PairedEyes:
     )
 
 
-def all_images(configuration: dict, folder: str | None = None) -> tuple[Tensor, np.ndarray]:
+def all_images(configuration: dict) -> tuple[Tensor, np.ndarray]:
     """Return every image of every visit, ``(m, 3, size, size)`` bytes as photographed, and whose each is ``(m,)``."""
-    size = configuration["size"]
     if configuration["data"] == "synthetic eyes":
-        eyes = _synthetic_eyes(size)
+        eyes = _synthetic_eyes(configuration["size"])
         return eyes.images.flatten(0, 1), np.repeat(np.asarray(eyes.ids), 2)
-    paths = sorted((data_folder("grape", folder) / "images_roi").glob("*.jpg"))
-    if not paths:
-        raise DataError(
-            "the folder of GRAPE holds no images_roi/*.jpg: pre-training reads the photographs."
-        )
-    return torch.stack([read_image(path, size) for path in paths]), np.array(
-        [p.name.split("_")[0] for p in paths]
-    )
+    return all_photographs(configuration["size"])
 
 
 def partition(eyes: PairedEyes, configuration: dict) -> Split:
@@ -132,62 +122,16 @@ def without_test_patients(owners: np.ndarray, eyes: PairedEyes, split: Split) ->
     return rows
 
 
-def weights_folder(given: str | None, scale: str) -> Path:
-    """Return where pre-trained weights lie: as given, else a folder of the project that git ignores."""
-    return Path(given) if given else project_root() / ".data" / f"ablation-weights-{scale}"
+def predictions_of(eyes: PairedEyes, split: Split, arms: dict[str, Tensor]) -> dict[str, list]:
+    """Return the test patients' ids, responses and every arm's outputs, for a record."""
+    table = {"patient": [eyes.ids[i] for i in split.test], "y": eyes.y[split.test].tolist()}
+    return table | {name: rounded(outputs.tolist()) for name, outputs in arms.items()}
 
 
-def weights_file(folder: Path, configuration: dict) -> Path:
-    """Return the file of a configuration's pre-trained weights."""
-    if configuration["weights"] == "mae-all":
-        return folder / "all.pth"
-    return folder / f"partition-{configuration['partition']}-fold-{configuration['fold']}.pth"
-
-
-class Encoders:
-    """Backbones by configuration, each read once, with a line that says which weights made it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.known = folder, {}
-
-    def __call__(self, configuration: dict) -> tuple[nn.Module, dict[str, Any]]:
-        """Return a fresh copy of the backbone and what a record says of its weights.
-
-        Raises
-        ------
-        DataError
-            The weights are not there; the message names the command that makes them.
-        """
-        key = (configuration["weights"], configuration.get("partition"), configuration["fold"])
-        key = key[:1] if key[0] in ("mae-all", "imagenet") else key
-        if key not in self.known:
-            self.known[key] = self._read(configuration)
-        backbone, told = self.known[key]
-        return copy.deepcopy(backbone), told
-
-    def _read(self, configuration: dict) -> tuple[nn.Module, dict[str, Any]]:
-        kind = configuration["weights"]
-        if kind == "imagenet":
-            from cevit_lib.encoder.backbone import build_backbone
-
-            model, origin = build_backbone(
-                configuration["encoder"]["backbone"],
-                True,
-                None,
-                img_size=configuration["encoder"]["img_size"],
-            )
-            return model, {"kind": kind, "origin": origin, "hash": base_hash(model)}
-        torch.manual_seed(configuration["partition"])
-        model = build_encoder(configuration["encoder"])
-        told: dict[str, Any] = {"kind": kind}
-        if kind != "random":
-            path = weights_file(self.folder, configuration)
-            if not path.is_file():
-                raise DataError(
-                    f"{path} is not there. Make the encoder's weights first: python -m "
-                    "studies.ablation.pretraining, or use --weights imagenet."
-                )
-            stored = torch.load(path, weights_only=True)
-            model.load_state_dict(stored["weights"])
-            told |= stored["told"]
-        return model, told | {"hash": base_hash(model)}
+def about(eyes: PairedEyes, split: Split) -> str:
+    """Return what a record says of the data behind it."""
+    tested = ",".join(eyes.ids[i] for i in split.test)
+    return (
+        f"{eyes.name} {eyes.hash}: {len(split.train)} patients to train on, {len(split.test)} to "
+        f"test: {tested}"
+    )

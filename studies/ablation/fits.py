@@ -1,8 +1,8 @@
 """The ablation on real eyes (Section 6): ViT, ViT-A, CeViT, CeViT-A and their controls, fold by fold.
 
-    python -m studies.ablation.fits --study ablation              ten seeds of five folds, records in results/
-    python -m studies.ablation.fits --study ablation --weights imagenet
-    python -m studies.ablation.fits --scale smoke                 drawn eyes, seconds on a CPU
+    python -m studies ablation              ten seeds of five folds, records in results/
+    CEVIT_ABLATION_WEIGHTS=imagenet python -m studies ablation
+    python -m studies ablation --scale smoke         drawn eyes, seconds on a CPU
 
 A fit is a warm-up with all its arms, and one record. ViT is the arm "empirical" and CeViT an arm with dependence, both
 after the same warm-up, patients, order and epochs; ViT-A and CeViT-A are the same with adapters. The copula parameters
@@ -13,10 +13,9 @@ shape are trained side by side; those with a record are skipped. The other parts
 
 from __future__ import annotations
 
-import argparse
-import time
+import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,15 +28,17 @@ from cevit_lib.datasets.splits import Split
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
-from cevit_lib.records import find_record, new_record, rounded, write_record
+from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
 from cevit_lib.training.ensemble import Ensemble, Members, SideBySide
-from studies.ablation.data import Encoders, load_eyes, partition, weights_folder
-from studies.ablation.settings import STUDIES, grid
+from studies.ablation.data import about, load_eyes, partition, predictions_of
+from studies.ablation.pretraining import Encoders
+from studies.ablation.settings import grid
+from studies.encoder.embedding import class_tokens, on_a_plane, points
 from studies.simulation.fits import Clock, arm_of, empirical, scores
+from studies.study import Fit, Study
 
-Fit = tuple[dict[str, Any], int]
 SOURCES = {
     "fmcem": Source(FastMCEM, "train"),
     "cross-fitted": Source(lambda: MaximumLikelihood(standard_errors=False), "cross-fitted"),
@@ -46,120 +47,15 @@ SHOWN = {"seed": 0, "fold": 1, "arm": "cross-fitted"}
 """The one CeViT-A whose class tokens are laid on a plane."""
 
 
-def run_study(
-    study: str = "ablation",
-    scale: str = "paper",
-    *,
-    device: str | None = None,
-    at_once: int = 25,
-    folder: Any = None,
-    data: str | None = None,
-    weights: str | None = None,
-    store: str | None = None,
-    report: Callable = print,
-    only: Iterable[int] | None = None,
-) -> list[dict]:
-    """Fit what has no record yet, fits of one shape at once, and return the records of the study.
-
-    Parameters
-    ----------
-    study : str
-        Key of ``STUDIES``.
-    scale : {"paper", "smoke"}
-    device : str, optional
-        Default the accelerator that is there.
-    at_once : int
-        Most fits side by side. What is cut off loses at most so many.
-    folder, data : path, optional
-        Of the records and of GRAPE.
-    weights : {"imagenet", "random"}, optional
-        Other encoder weights than the pre-trained ones; such fits have records of their own.
-    store : path, optional
-        Folder of the pre-trained weights.
-    report : callable
-        Told in one line what was done.
-    only : iterable of int, optional
-        Numbers of the fits to make, counted from 0.
-    """
-    from studies.ablation.others import fit_others
-
-    wanted = grid(study, scale, weights)
-    wanted = wanted if only is None else [wanted[k] for k in only]
-    records = {
-        k: find_record(study, c, [seed], scale, folder=folder) for k, (c, seed) in enumerate(wanted)
-    }
-    missing = [k for k, record in records.items() if record is None]
-    report(f"{study}: {len(wanted) - len(missing)} of {len(wanted)} fits have a record")
-    if not missing:
-        return [records[k] for k in sorted(records)]
-    where, begun = find_device(device), time.perf_counter()
-    encoders = Encoders(weights_folder(store, scale))
-    if study in ("ablation", "ablation-transductive", "ablation-tuning"):
-        done = _batches(study, wanted, missing, scale, where, at_once, data, encoders)
-    else:
-        done = fit_others(study, wanted, missing, scale, where, data, encoders)
-    for k, record in done:
-        write_record(record, folder)
-        records[k] = record
-        if k == missing[-1] or len([r for r in records.values() if r]) % at_once == 0:
-            report(
-                f"{study}: {sum(r is not None for r in records.values())} of {len(wanted)} after "
-                f"{time.perf_counter() - begun:.0f} s",
-                flush=True,
-            )
-    return [records[k] for k in sorted(records)]
-
-
-def _batches(study, wanted, missing, scale, device, at_once, data, encoders):
-    """Yield number and record of each fit, as soon as those trained beside it are done."""
-    for shape in dict.fromkeys(_shape(wanted[k][0]) for k in missing):
-        alike = [k for k in missing if _shape(wanted[k][0]) == shape]
-        for start in range(0, len(alike), at_once):
-            part = alike[start : start + at_once]
-            yield from zip(
-                part,
-                fit_together(study, [wanted[k] for k in part], scale, device, data, encoders),
-                strict=True,
-            )
-
-
-def _shape(configuration: dict) -> str:
-    return repr(
-        {key: value for key, value in configuration.items() if key not in ("fold", "partition")}
-    )
-
-
-def refit(record: dict) -> dict:
-    """Fit one record again, alone, for ``cevit verify`` (needs the encoder's weights in their folder)."""
-    from studies.ablation.others import fit_others
-
-    study, scale = record["study"], record["scale"]
-    fit, encoders, device = (
-        (record["configuration"], record["seeds"][0]),
-        Encoders(weights_folder(None, scale)),
-        None,
-    )
-    if study in ("ablation", "ablation-transductive", "ablation-tuning"):
-        return fit_together(study, [fit], scale, find_device(device), None, encoders)[0]
-    return next(iter(fit_others(study, [fit], [0], scale, find_device(device), None, encoders)))[1]
-
-
-def fit_together(
-    study: str,
-    fits: list[Fit],
-    scale: str,
-    device: torch.device,
-    data: str | None,
-    encoders: Encoders,
-) -> list[dict]:
-    """Train fits of one shape side by side and return their records (not written)."""
+def fit_together(fits: list[Fit], scale: str, device: Any = None) -> list[dict]:
+    """Train fits of one shape side by side and return what their records hold."""
+    device, first = find_device(device), fits[0][0]
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    first = fits[0][0]
-    eyes = load_eyes(first["data"], first["size"], first["mirror"], data)
-    batch = Batch(fits, eyes, encoders, device)
+    eyes = load_eyes(first["data"], first["size"], first["mirror"])
+    batch = Batch(fits, eyes, Encoders(scale), device)
     batch.fit()
-    return [batch.record(k, study, scale) for k in range(len(fits))]
+    return [batch.content(k) for k in range(len(fits))]
 
 
 class Batch:
@@ -238,9 +134,9 @@ class Batch:
             self.planes = _planes(self.fits, networks.ensemble, self.eyes, self.encoders)
         self.clock.mark(stage)
 
-    def record(self, k: int, study: str, scale: str) -> dict:
-        """Return the record of a fit."""
-        (configuration, seed), split, steps = self.fits[k], self.splits[k], self.steps
+    def content(self, k: int) -> dict[str, Any]:
+        """Return what the record of a fit holds."""
+        split, steps = self.splits[k], self.steps
         y, estimates = self.eyes.y[split.test], {n: [e[k]] for n, e in steps.estimates.items()}
         arms = {arm.name: arm.parameters(estimates) for arm in steps.plan.arms}
         metrics: dict[str, Any] = {}
@@ -252,23 +148,18 @@ class Batch:
         loss = empirical(whole, crossed, self.eyes.y[split.train])
         metrics["cross-fits"] = {"empirical loss": loss}
         predicted = {name: outputs[k] for name, outputs in self.arms.items()}
-        weights = self.encoders(configuration)[1]
-        return new_record(
-            study,
-            configuration,
-            [seed],
-            rounded(metrics),
-            scale=scale,
-            parameters={"weights": weights, **{n: e[0].to_dict() for n, e in estimates.items()}},
-            trace=rounded({stage: _columns(each[k]) for stage, each in steps.traces.items()}),
-            predictions=predictions_of(self.eyes, split, predicted) if predicted else None,
-            columns=self.planes.get(k),
-            notes=about(self.eyes, split),
-            seconds=self.clock.total / len(self.fits),
-            times={**self.clock.told(), "fits": len(self.fits)},
-            dtype="bf16, loss in float32" if self.device.type == "cuda" else "float32",
-            device=self.device,
-        )
+        weights = self.encoders(self.fits[k][0])[1]
+        return {
+            "metrics": rounded(metrics),
+            "parameters": {"weights": weights} | {n: e[0].to_dict() for n, e in estimates.items()},
+            "trace": rounded({stage: _columns(each[k]) for stage, each in steps.traces.items()}),
+            "predictions": predictions_of(self.eyes, split, predicted) if predicted else None,
+            "columns": self.planes.get(k),
+            "notes": about(self.eyes, split),
+            "times": self.clock.told() | {"fits": len(self.fits)},
+            "dtype": "bf16, loss in float32" if self.device.type == "cuda" else "float32",
+            "device": self.device,
+        }
 
 
 def inner_splits(eyes: PairedEyes, split: Split, c: dict, seed: int) -> list[Split]:
@@ -326,8 +217,6 @@ def _planes(
     fits: list[Fit], ensemble: Ensemble, eyes: PairedEyes, encoders: Encoders
 ) -> dict[int, dict]:
     """Return t-SNE coordinates of all eyes by the fit that is shown, if it is among these: one row an eye."""
-    from studies.encoder.embedding import class_tokens, on_a_plane
-
     chosen = [
         k for k, (c, seed) in enumerate(fits) if (seed, c["fold"]) == (SHOWN["seed"], SHOWN["fold"])
     ]
@@ -335,61 +224,16 @@ def _planes(
         (model,), n = _networks([fits[k]], encoders), len(eyes)
         model.load_state_dict(ensemble.state(k), strict=False)
         tested = np.isin(np.arange(n), partition(eyes, fits[k][0]).test)
-        plane = on_a_plane(class_tokens(model, eyes, ensemble.device), min(30.0, n / 2), 0).reshape(
-            -1, 2
-        )
-        columns = {
-            "patient": np.repeat(eyes.ids, 2),
-            "eye": np.tile(["OS", "OD"], n),
-            "test": np.repeat(tested, 2),
-            "continuous": eyes.y[:, :2].reshape(-1),
-            "binary": eyes.y[:, 2:].reshape(-1),
-            "CeViT-A: first": plane[:, 0],
-            "CeViT-A: second": plane[:, 1],
-        }
+        plane = on_a_plane(class_tokens(model, eyes, ensemble.device), min(30.0, n / 2), 0)
+        columns = points(eyes, {"CeViT-A": plane}) | {"test": np.repeat(tested, 2)}
         return {k: rounded({name: np.asarray(values).tolist() for name, values in columns.items()})}
     return {}
 
 
-def predictions_of(eyes: PairedEyes, split: Split, arms: dict[str, Tensor]) -> dict[str, list]:
-    """Return the test patients' ids, responses and every arm's outputs, for a record."""
-    table = {"patient": [eyes.ids[i] for i in split.test], "y": eyes.y[split.test].tolist()}
-    return table | {name: rounded(outputs.tolist()) for name, outputs in arms.items()}
+def _study(name: str) -> Study:
+    return Study(name, functools.partial(grid, name), fit_together, together=("fold", "partition"))
 
 
-def about(eyes: PairedEyes, split: Split) -> str:
-    """Return what a record says of the data behind it."""
-    tested = ",".join(eyes.ids[i] for i in split.test)
-    return f"{eyes.name} {eyes.hash}: {len(split.train)} patients to train on, {len(split.test)} to test: {tested}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Entry of ``python -m studies.ablation.fits``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--study", choices=sorted(STUDIES), nargs="*", default=list(STUDIES))
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    parser.add_argument("--device")
-    parser.add_argument("--at-once", type=int, default=25, help="most fits trained side by side")
-    parser.add_argument("--data", help="folder of GRAPE (default: CEVIT_DATA/grape)")
-    parser.add_argument(
-        "--weights", choices=("imagenet", "random"), help="instead of the pre-trained ones"
-    )
-    parser.add_argument("--weights-folder", help="where pre-training left its weights")
-    parser.add_argument("--results", help="folder of the records")
-    o = parser.parse_args(arguments)
-    for study in o.study:
-        run_study(
-            study,
-            o.scale,
-            device=o.device,
-            at_once=o.at_once,
-            folder=o.results,
-            data=o.data,
-            weights=o.weights,
-            store=o.weights_folder,
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+ABLATION = _study("ablation")
+TRANSDUCTIVE = _study("ablation-transductive")
+TUNING = _study("ablation-tuning")

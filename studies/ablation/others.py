@@ -1,148 +1,103 @@
-"""What stands beside the four models: the two predecessors, plain regressions, and the frozen encoder under one.
+"""What stands beside the four models: the two predecessors, plain regressions, and the frozen
+encoder under one.
 
-All see the same training and test patients as the fits of ``studies.ablation.fits``. CeCNN and OU-Copula train in
-full, one network at a time in several processes of one device; the references train in a moment.
+    python -m studies ablation-references ablation-probe
+    python -m studies ablation-predecessors --device cuda:0 --share 6
+
+All see the same training and test patients as the fits of ``studies.ablation.fits``. CeCNN and
+OU-Copula train in full; each network alone leaves most of an accelerator idle, so that several
+processes may share one. The references train in a moment.
 """
 
 from __future__ import annotations
 
-import time
+import functools
 import warnings
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.splits import Split
 from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
-from cevit_lib.records import new_record, rounded
-from cevit_lib.training import Fit, Recipe, streams
+from cevit_lib.records import rounded
+from cevit_lib.training import Fit, Recipe, find_device, streams
 from cevit_lib.training.algorithm import AlgorithmThree, Arm, Plan, Source, estimated
 from cevit_lib.training.feasible import OneNetwork
 from cevit_lib.training.loop import Stage
-from studies.ablation.data import load_eyes, one_eye, partition
-from studies.ablation.predecessors import CeCNN, OUCopulaCNN
+from studies.ablation.data import about, load_eyes, one_eye, partition, predictions_of
+from studies.ablation.predecessors import CeCNN, CutResNet, OUCopulaCNN
+from studies.ablation.pretraining import Encoders
+from studies.ablation.settings import grid
 from studies.simulation.fits import scores
+from studies.study import Study
 
 PIXELS, COMPONENTS = 48, 30
-WORKERS = 6  # processes on one accelerator; each network alone leaves most of it idle
+Arms = dict[str, tuple[torch.Tensor, CopulaParameters]]
+"""Arm -> outputs for the test patients, and the copula parameters that they are read with."""
 
 
-def fit_others(
-    study: str,
-    wanted: list,
-    missing: list[int],
-    scale: str,
-    device: torch.device,
-    data: str | None,
-    encoders: Any,
-):
-    """Yield number and record of each missing fit of a study, as they end."""
-    if study == "ablation-predecessors":
-        workers = min(WORKERS, len(missing)) if device.type == "cuda" else 1
-        jobs = (delayed(_numbered)(k, study, wanted[k], scale, str(device), data) for k in missing)
-        yield from Parallel(n_jobs=workers, return_as="generator_unordered")(jobs)
-        return
-    for k in missing:
-        (configuration, seed), begun = wanted[k], time.perf_counter()
-        eyes = load_eyes(
-            configuration["data"], configuration["size"], configuration["mirror"], data
-        )
-        split, told = partition(eyes, configuration), None
-        features = plain_features(eyes)
-        if study == "ablation-probe":
-            backbone, told = encoders(configuration)
-            features = {"frozen encoder": frozen_features(backbone, eyes, device)}
-        arms, used = {}, {}
-        with threadpool_limits(
-            1
-        ):  # matrices so small that several threads only wait for each other
-            for name, columns in features.items():
-                arms[name], used[name] = regress(columns, eyes, split)
-        yield (
-            k,
-            _record(
-                study,
-                configuration,
-                seed,
-                scale,
-                eyes,
-                split,
-                arms,
-                used,
-                told,
-                begun,
-                torch.device("cpu"),
-            ),
-        )
+def fit_references(c: dict, seed: int, scale: str) -> dict[str, Any]:
+    """Regress on nothing, on age and camera, and on small pictures."""
+    eyes, split = _eyes_and_split(c)
+    arms = {name: regress(x, eyes, split) for name, x in plain_features(eyes).items()}
+    return _content(eyes, split, arms, None)
 
 
-def _numbered(number, study, fit, scale, device, data):
-    torch.set_num_threads(
-        max(1, torch.get_num_threads() // WORKERS) if device != "cpu" else torch.get_num_threads()
-    )
-    return number, fit_predecessors(study, fit, scale, torch.device(device), data)
+def fit_probe(c: dict, seed: int, scale: str) -> dict[str, Any]:
+    """Regress on what the frozen encoder says."""
+    eyes, split = _eyes_and_split(c)
+    backbone, told = Encoders(scale)(c)
+    arms = {"frozen encoder": regress(frozen_features(backbone, eyes), eyes, split)}
+    return _content(eyes, split, arms, told)
 
 
-def fit_predecessors(
-    study: str, fit: tuple, scale: str, device: torch.device, data: str | None
-) -> dict:
-    """Train CeCNN on each eye and OU-Copula on both, with the ViTs' epochs, and return the record."""
-    (c, seed), begun = fit, time.perf_counter()
-    eyes = load_eyes(c["data"], c["size"], c["mirror"], data)
-    split = partition(eyes, c)
+def fit_predecessors(c: dict, seed: int, scale: str, device: Any = None) -> dict[str, Any]:
+    """Train CeCNN on each eye and OU-Copula on both, with the ViTs' epochs."""
+    eyes, split = _eyes_and_split(c)
+    where, key = find_device(device), (seed, c["partition"], c["fold"])
     train, test = eyes.subset(split.train), eyes.subset(split.test)
-    arms, used = {}, {}
-    single = [
-        _arms("CeCNN", one_eye(train, j), one_eye(test, j), c, seed, j, device) for j in range(2)
-    ]
-    for stage in single[0][0]:
-        name = f"CeCNN {stage}"
-        arms[name] = torch.stack(
-            [single[j][0][stage][:, k] for k in range(2) for j in range(2)], 1
-        )
-        used[name] = side_by_side([own[1] for own in single])
-    both, estimate = _arms("OUCopulaCNN", train, test, c, seed, 2, device)
-    arms |= {f"OUCopulaCNN {stage}": outputs for stage, outputs in both.items()}
-    used |= {f"OUCopulaCNN {stage}": estimate for stage in both}
-    return _record(
-        study, c, seed, scale, eyes, split, arms, used, {"kind": c["weights"]}, begun, device
+    left, right = (
+        _stages(CeCNN, (one_eye(train, j), one_eye(test, j)), c, (*key, j), where) for j in range(2)
     )
+    arms: Arms = {}
+    for stage in left:
+        (one, gamma), (other, delta) = left[stage], right[stage]
+        outputs = torch.stack([one, other], dim=2).flatten(1)  # response by response, eye by eye
+        arms[f"CeCNN {stage}"] = outputs, side_by_side([gamma, delta])
+    both = _stages(OUCopulaCNN, (train, test), c, (*key, 2), where)
+    arms |= {f"OUCopulaCNN {stage}": arm for stage, arm in both.items()}
+    dtype = "bf16, loss in float32" if where.type == "cuda" else "float32"
+    content = _content(eyes, split, arms, {"kind": c["weights"]})
+    return content | {"dtype": dtype, "device": where}
 
 
-def _arms(
-    kind: str,
-    train: PairedEyes,
-    test: PairedEyes,
+def _stages(
+    kind: type[CutResNet],
+    data: tuple[PairedEyes, PairedEyes],
     c: dict,
-    seed: int,
-    number: int,
+    key: tuple[int, ...],
     device: torch.device,
-):
-    """Return test outputs of a predecessor after each stage of Algorithm 3; and its estimate."""
-    key = (c["partition"], c["fold"], number)
-    torch.manual_seed(int(streams(seed, *key).weights.integers(2**31)))
-    model = {"CeCNN": CeCNN, "OUCopulaCNN": OUCopulaCNN}[kind](
-        pretrained=c["weights"] == "imagenet"
-    )
+) -> Arms:
+    """Return a predecessor's arms: after the warm-up, more epochs of it, and copula training instead."""
+    train, test = data
+    torch.manual_seed(int(streams(*key).weights.integers(2**31)))
     network = OneNetwork(
-        Fit.fresh(model, train, standardise=True),
+        Fit.fresh(kind(pretrained=c["weights"] == "imagenet"), train, standardise=True),
         {"train": train, "test": test},
-        lambda turn: streams(seed, *key, *((turn,) if turn else ())).order,
+        lambda turn: streams(*key, *((turn,) if turn else ())).order,
         Stage("", device=device),
     )
-    scores_of_training = {"estimate": Source(GaussianScoreCorrelation, "train")}
-    plan = Plan(Recipe(**c["warm_up"]), Recipe(**c["further"]), scores_of_training)
+    sources = {"estimate": Source(GaussianScoreCorrelation, "train")}
+    plan = Plan(Recipe(**c["warm_up"]), Recipe(**c["further"]), sources)
     steps = AlgorithmThree(network, plan)
-    arms = {"warm-up": steps.warm_up()}
+    found = {"warm-up": steps.warm_up()}
     (estimate,) = steps.estimate()["estimate"]
-    arms |= {"empirical": steps.train(Arm("empirical"))}
-    arms |= {"copula": steps.train(Arm("copula", "estimate"))}
-    return {name: own.outputs("test")[0] for name, own in arms.items()}, estimate
+    found["empirical"] = steps.train(Arm("empirical"))
+    found["copula"] = steps.train(Arm("copula", "estimate"))
+    return {name: (own.outputs("test")[0], estimate) for name, own in found.items()}
 
 
 def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:
@@ -167,17 +122,10 @@ def plain_features(eyes: PairedEyes) -> dict[str, np.ndarray]:
 
 
 @torch.no_grad()
-def frozen_features(
-    backbone: torch.nn.Module, eyes: PairedEyes, device: torch.device
-) -> np.ndarray:
+def frozen_features(backbone: torch.nn.Module, eyes: PairedEyes) -> np.ndarray:
     """Return ``(n, eyes, 2 width)``: class token and mean of the patch tokens, nothing trained."""
-    backbone = backbone.to(device).eval()
-    tokens = torch.cat(
-        [
-            backbone.forward_features(part.to(device) * 2 - 1).cpu()
-            for part in eyes.load().flatten(0, 1).split(64)
-        ]
-    )
+    parts = eyes.load().flatten(0, 1).split(64)
+    tokens = torch.cat([backbone.eval().forward_features(part * 2 - 1) for part in parts])
     both = torch.cat([tokens[:, 0], tokens[:, 1:].mean(1)], 1).double().numpy()
     return both.reshape(len(eyes), 2, -1)
 
@@ -231,22 +179,31 @@ def _reduction(width: int, patients: int):
     return make_pipeline(StandardScaler(), PCA(min(COMPONENTS, patients - 1), random_state=0))
 
 
-def _record(
-    study, configuration, seed, scale, eyes, split, arms, used, told, begun, device
-) -> dict:
-    from studies.ablation.fits import about, predictions_of
+def _eyes_and_split(c: dict) -> tuple[PairedEyes, Split]:
+    eyes = load_eyes(c["data"], c["size"], c["mirror"])
+    return eyes, partition(eyes, c)
 
+
+def _content(eyes: PairedEyes, split: Split, arms: Arms, told: dict | None) -> dict[str, Any]:
+    """Return what a record holds of a fit's arms."""
     y = eyes.y[split.test]
-    return new_record(
-        study,
-        configuration,
-        [seed],
-        rounded({name: scores(own, y, used[name]) for name, own in arms.items()}),
-        scale=scale,
-        parameters={"weights": told} | {name: own.to_dict() for name, own in used.items()},
-        predictions=predictions_of(eyes, split, arms),
-        notes=about(eyes, split),
-        seconds=time.perf_counter() - begun,
-        dtype="bf16, loss in float32" if device.type == "cuda" else "float32",
-        device=device,
-    )
+    metrics = {name: scores(outputs, y, used) for name, (outputs, used) in arms.items()}
+    estimates = {name: used.to_dict() for name, (_, used) in arms.items()}
+    return {
+        "metrics": rounded(metrics),
+        "parameters": {"weights": told} | estimates,
+        "predictions": predictions_of(
+            eyes, split, {n: outputs for n, (outputs, _) in arms.items()}
+        ),
+        "notes": about(eyes, split),
+        "dtype": "float32",
+    }
+
+
+def _study(name: str, fit: Any, device: str | None = "cpu") -> Study:
+    return Study(name, functools.partial(grid, name), fit, device)
+
+
+REFERENCES = _study("ablation-references", fit_references)
+PROBE = _study("ablation-probe", fit_probe)
+PREDECESSORS = _study("ablation-predecessors", fit_predecessors, None)

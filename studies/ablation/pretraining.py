@@ -1,193 +1,147 @@
 """Encoder weights for the ablation, made without labels and without the test patients' images.
 
-    python -m studies.ablation.pretraining [--scale smoke] [--most-seconds 400]
+    python -m studies ablation-pretraining
 
-One ViT a fold of the fixed partition, pre-trained by masked auto-encoding on all images but those of the fold's test
-patients, and one on all images (transductive, for the sensitivity analysis). All train side by side in one program.
-Weights go to a folder that git ignores; what has a file is not trained again. Where timm's ImageNet weights can be had
-none of this is needed: ``--weights imagenet`` of ``studies.ablation.fits``.
+One ViT a fold of the fixed partition, pre-trained by masked auto-encoding on all images but those of
+the fold's test patients, and one on all images (transductive, for the sensitivity analysis). All
+train side by side in one program. Weights go to a folder that git ignores; where the records are
+there and the weights are not, ``--results FOLDER`` makes both again. Where timm's ImageNet weights
+can be had none of this is needed: ``CEVIT_ABLATION_WEIGHTS=imagenet python -m studies ablation``.
 """
 
 from __future__ import annotations
 
-import argparse
+import copy
 import os
-import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from cevit_lib.encoder.backbone import base_hash
-from cevit_lib.records import new_record, rounded, write_record
+from cevit_lib.encoder import base_hash, create_timm_model
+from cevit_lib.errors import DataError
+from cevit_lib.paths import project_root
+from cevit_lib.records import record_id, rounded, scratch_folder
 from cevit_lib.training import find_device
-from studies.ablation.data import (
-    all_images,
-    load_eyes,
-    partition,
-    weights_file,
-    weights_folder,
-    without_test_patients,
-)
-from studies.ablation.masked_autoencoder import build_encoder, pretrain_together
+from studies.ablation.data import all_images, load_eyes, partition, without_test_patients
 from studies.ablation.settings import base_of
+from studies.encoder.masked_autoencoder import Pretraining, build_encoder, pretrain_together
+from studies.study import Fit, Study
 
-STUDY = "ablation-pretraining"
 ALL = 1000  # seed of the member that sees every image; a fold's seed is its number
 
 
-def members(scale: str) -> list[dict[str, Any]]:
-    """Return the configuration of every member: five folds of the fixed partition, and all images."""
+def settings(scale: str) -> list[Fit]:
+    """Return every member: five folds of the fixed partition, and all images."""
     base = base_of(scale)
-    keep = {
-        key: base[key] for key in ("data", "size", "partition", "folds", "encoder", "pretraining")
-    }
-    folds = [keep | {"fold": fold, "weights": "mae-fold"} for fold in range(1, base["folds"] + 1)]
-    return [*folds, keep | {"fold": 0, "weights": "mae-all"}]
+    kept = ("data", "size", "partition", "folds", "encoder", "pretraining")
+    kept = {key: base[key] for key in kept}
+    folds = [(kept | {"fold": f, "weights": "mae-fold"}, f) for f in range(1, base["folds"] + 1)]
+    return [*folds, (kept | {"fold": 0, "weights": "mae-all"}, ALL)]
 
 
-def run(
-    scale: str = "paper",
-    *,
-    folder: str | None = None,
-    weights: str | None = None,
-    device: str | None = None,
-    results: Any = None,
-    most_seconds: float | None = None,
-    compiled: bool = False,
-    only: str | None = None,
-    report=print,
-) -> list[dict]:
-    """Train what has no file yet, and write one record a member.
-
-    Parameters
-    ----------
-    scale : {"paper", "smoke"}
-    folder : str, optional
-        The data set (default ``CEVIT_DATA/grape``).
-    weights : str, optional
-        Folder of the weights.
-    most_seconds : float, optional
-        Limit of the whole training; the rate decays in time for it.
-    only : {"mae-fold", "mae-all"}, optional
-        Leave out the members of the other kind.
-    """
-    where, start = find_device(device), time.perf_counter()
-    store = weights_folder(weights, scale)
-    asked = [c for c in members(scale) if only in (None, c["weights"])]
-    wanted = [c for c in asked if not weights_file(store, c).is_file()]
-    report(f"pre-training: {len(wanted)} of {len(asked)} encoders to make, on {where}")
-    if not wanted:
-        return []
-    first = wanted[0]
-    eyes = load_eyes(first["data"], first["size"], True, folder)
-    images, owners = all_images(first, folder)
+def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]:
+    """Train members side by side, keep their weights, and return what their records hold."""
+    first, where = fits[0][0], find_device(device)
+    eyes = load_eyes(first["data"], first["size"], True)
+    images, owners = all_images(first)
     rows = [
         np.arange(len(images))
         if c["weights"] == "mae-all"
         else without_test_patients(owners, eyes, partition(eyes, c))
-        for c in wanted
+        for c, _ in fits
     ]
-    report(
-        f"  data: {len(images)} images in {time.perf_counter() - start:.0f} s; seen by each: {[*map(len, rows)]}"
-    )
-    settings, begun = first["pretraining"], time.perf_counter()
-    states, traces = pretrain_together(
-        first["encoder"],
-        images,
-        rows,
-        settings["steps"],
-        [c["fold"] or ALL for c in wanted],
-        batch=settings["batch"],
-        learning_rate=settings["learning_rate"],
-        decoder=settings["decoder"],
-        device=where,
-        most_seconds=most_seconds,
-        compiled=compiled,
-        report=lambda line: report(f"  {line}"),
-    )
-    seconds = time.perf_counter() - begun
-    report(f"pre-training: {len(wanted)} encoders in {seconds:.0f} s")
-    return [
-        _keep(
-            c,
-            state,
-            trace,
-            len(seen),
-            len(images),
-            store,
-            scale,
-            seconds / len(wanted),
-            where,
-            results,
+    how, seeds = Pretraining(**first["pretraining"]), [seed for _, seed in fits]
+    states, traces = pretrain_together(first["encoder"], images, rows, how, seeds, where)
+    contents = []
+    for (c, seed), state, trace, seen in zip(fits, states, traces, rows, strict=True):
+        told = {
+            "images_seen": len(seen),
+            "images_of_test_patients": len(images) - len(seen),
+            "labels_used": False,
+            "test_images_seen": c["weights"] == "mae-all",
+            "steps": how.steps,
+            "image_passes": how.steps * how.batch,
+        }
+        metrics = {"final_loss": trace[-1]["loss"]} | told
+        told["record"] = record_id(STUDY.name, c, [seed], scale)
+        _keep(state, told, weights_file(c, scale))
+        model = build_encoder(c["encoder"])
+        model.load_state_dict(state)
+        contents.append(
+            {
+                "metrics": rounded(metrics),
+                "parameters": {"weights": {"hash": base_hash(model)}},
+                "trace": rounded(trace),
+                "dtype": "bf16 autocast" if where.type == "cuda" else "float32",
+                "device": where,
+            }
         )
-        for c, state, trace, seen in zip(wanted, states, traces, rows, strict=True)
-    ]
+    return contents
 
 
-def _keep(c, state, trace, seen, images, store, scale, seconds, device, results) -> dict:
-    """Write weights and record of one member; the record first, so that weights without one cannot be."""
-    model = build_encoder(c["encoder"])
-    model.load_state_dict(state)
-    told = {
-        "images_seen": seen,
-        "images_of_test_patients": images - seen if c["fold"] else 0,
-        "labels_used": False,
-        "test_images_seen": c["weights"] == "mae-all",
-        "steps": trace[-1]["step"],
-        "image_passes": trace[-1]["step"] * c["pretraining"]["batch"],
-    }
-    metrics = {"final_loss": trace[-1]["loss"]} | told
-    record = new_record(
-        STUDY,
-        c,
-        [c["fold"] or ALL],
-        rounded(metrics),
-        scale=scale,
-        parameters={"weights": {"hash": base_hash(model)}},
-        trace=rounded(trace),
-        seconds=seconds,
-        device=device,
-        dtype="bf16 autocast" if device.type == "cuda" else "float32",
-    )
-    write_record(record, results)
-    path = weights_file(store, c)
+def _keep(state: dict, told: dict, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
-    torch.save({"weights": state, "told": told | {"record": record["id"]}}, scratch)
+    scratch = path.with_suffix(f".{os.getpid()}")
+    torch.save({"weights": state, "told": told}, scratch)
     os.replace(scratch, path)
-    return record
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry of ``python -m studies.ablation.pretraining``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    parser.add_argument("--data", help="folder of GRAPE (default: CEVIT_DATA/grape)")
-    parser.add_argument(
-        "--weights-folder", help="where the weights go (default: .data/, which git ignores)"
-    )
-    parser.add_argument("--results", help="folder of the records")
-    parser.add_argument("--device")
-    parser.add_argument(
-        "--most-seconds", type=float, help="end by then, with a decayed learning rate"
-    )
-    parser.add_argument("--only", choices=("mae-fold", "mae-all"), help="this kind of member alone")
-    parser.add_argument("--compile", action="store_true", help="compile the batched pass")
-    o = parser.parse_args(arguments)
-    run(
-        o.scale,
-        folder=o.data,
-        weights=o.weights_folder,
-        device=o.device,
-        results=o.results,
-        most_seconds=o.most_seconds,
-        compiled=o.compile,
-        only=o.only,
-        report=lambda line: print(line, flush=True),
-    )
-    return 0
+STUDY = Study("ablation-pretraining", settings, fit, together=("fold", "weights"))
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def weights_file(c: dict, scale: str) -> Path:
+    """Return the file of a configuration's pre-trained weights, in a folder that git ignores."""
+    smoke = scale == "smoke"
+    folder = scratch_folder() if smoke else project_root() / ".data"
+    part = f"partition-{c['partition']}-fold-{c['fold']}"
+    return folder / "ablation-weights" / f"{'all' if c['weights'] == 'mae-all' else part}.pth"
+
+
+class Encoders:
+    """Backbones by configuration, each read once, with a line that says which weights made it."""
+
+    def __init__(self, scale: str) -> None:
+        self.scale, self.known = scale, {}
+
+    def __call__(self, configuration: dict) -> tuple[nn.Module, dict[str, Any]]:
+        """Return a fresh copy of the backbone and what a record says of its weights.
+
+        Raises
+        ------
+        DataError
+            The weights are not there; the message names the command that makes them.
+        """
+        path = weights_file(configuration, self.scale)
+        key = configuration["weights"], path
+        if key not in self.known:
+            self.known[key] = self._read(configuration, path)
+        return copy.deepcopy(self.known[key])
+
+    def _read(self, configuration: dict, path: Path) -> tuple[nn.Module, dict[str, Any]]:
+        kind, encoder = configuration["weights"], configuration["encoder"]
+        told: dict[str, Any] = {"kind": kind}
+        torch.manual_seed(configuration["partition"])
+        if kind == "imagenet":
+            size = encoder["img_size"]
+            model, told["origin"] = create_timm_model(encoder["backbone"], True, img_size=size)
+        else:
+            model = build_encoder(encoder)
+        if kind.startswith("mae"):
+            stored = self._stored(path)
+            model.load_state_dict(stored["weights"])
+            told |= stored["told"]
+        return model, told | {"hash": base_hash(model)}
+
+    def _stored(self, path: Path) -> dict[str, Any]:
+        if self.scale == "smoke":  # tiny and quick: made where this very code has not made them yet
+            STUDY.run("smoke", devices=("cpu",), report=lambda line: None)
+        if not path.is_file():
+            raise DataError(
+                f"{path} is not there. Make the encoder's weights first: python -m studies "
+                "ablation-pretraining (with --results FOLDER where the records are there already), "
+                "or take others by CEVIT_ABLATION_WEIGHTS=imagenet."
+            )
+        return torch.load(path, weights_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -54,25 +55,19 @@ SMOKE = PAPER | {
         "decoder": {"width": 16, "depth": 1},
     },
 }
-CONVOLUTIONAL = {
-    "warm_up": {"epochs": 30, "learning_rate": 1e-3, "batch_size": 24, "weight_decay": 0.05},
-    "further": {"epochs": 20, "learning_rate": 1e-4, "batch_size": 24, "weight_decay": 0.05},
-}
 PREDECESSORS = ("CeCNN", "OUCopulaCNN")
 PLAIN = ("constant", "age and camera", "PCA of pixels")
 
 
-def base_of(scale: str, weights: str | None = None) -> dict[str, Any]:
-    """Return the setting of a scale, with other encoder weights where the caller has them."""
+def base_of(scale: str) -> dict[str, Any]:
+    """Return the setting of a scale, with the encoder weights that ``CEVIT_ABLATION_WEIGHTS`` names."""
     base = PAPER if scale == "paper" else SMOKE
-    return base if weights is None else base | {"weights": weights}
+    return base | {"weights": os.environ.get("CEVIT_ABLATION_WEIGHTS", base["weights"])}
 
 
-def grid(
-    study: str = "ablation", scale: str = "paper", weights: str | None = None
-) -> list[tuple[dict[str, Any], int]]:
+def grid(study: str = "ablation", scale: str = "paper") -> list[tuple[dict[str, Any], int]]:
     """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``STUDIES``."""
-    return STUDIES[study](base_of(scale, weights), scale)
+    return STUDIES[study](base_of(scale), scale)
 
 
 def _seeds(scale: str) -> range:
@@ -122,13 +117,11 @@ def _tuning(base: dict, scale: str) -> list[tuple[dict, int]]:
 
 
 def _predecessors(base: dict, scale: str) -> list[tuple[dict, int]]:
-    keep = {key: base[key] for key in ("data", "size", "mirror", "partition", "folds")}
-    recipe = (
-        CONVOLUTIONAL if scale == "paper" else {key: base[key] for key in ("warm_up", "further")}
-    )
+    kept = ("data", "size", "mirror", "partition", "folds", "warm_up", "further")
+    keep = {key: base[key] for key in kept}
     weights = "imagenet" if base["weights"] == "imagenet" else "random"
     return [
-        (keep | recipe | {"fold": f, "models": list(PREDECESSORS), "weights": weights}, s)
+        (keep | {"fold": f, "models": list(PREDECESSORS), "weights": weights}, s)
         for s in _seeds(scale)
         for f in _folds(base)
     ]

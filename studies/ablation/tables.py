@@ -6,21 +6,18 @@ written down: sentences are put together from the records.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import tempfile
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pingouin
 
-from cevit_lib.errors import ProvenanceError
-from cevit_lib.records import load_records, paper_numbers, record_id
-from studies.ablation.settings import grid
+from cevit_lib.records import paper_numbers
 from studies.comparison import compare_paired
-from studies.simulation.grid import Grid
 from studies.simulation.tables import PRINTED, both_eyes, sign
+from studies.study import Grid, find
 
 ENTRIES = {
     "rho12": (0, 1),
@@ -46,77 +43,23 @@ CONTROLS = (
     ("cross-fitted", "empirical", "the whole copula loss (CeViT, ViT)"),
     ("cross-fitted", "warm-up", "CeViT against its own warm-up"),
 )
+ESTIMATES = ("fmcem", "cross-fitted")
+COMPARED = {
+    "difference": "difference",
+    "d_z": "d_z",
+    "d_av": "d_av",
+    "p": "p",
+    "p_corrected": "p_corrected",
+    "low": "low_corrected",
+    "high": "high_corrected",
+}
+"""A comparison's columns, and what ``compare_paired`` calls them."""
 RIVALS = ("constant", "PCA of pixels", "frozen encoder", "CeCNN copula", "OUCopulaCNN copula")
-
-
-def records_of(study: str, scale: Literal["stored", "smoke", "paper"], folder: Any = None) -> Grid:
-    """Return a part's records: stored ones, a tiny grid fitted now, or the paper's grid with its gaps fitted now.
-
-    Raises
-    ------
-    ProvenanceError
-        ``"stored"`` and no record that may be published; the message names the run that makes it.
-    """
-    if scale == "smoke":
-        return _smoke((study,))[study]
-    wanted = {
-        record_id(study, configuration, [seed], "paper") for configuration, seed in grid(study)
-    }
-    if scale == "paper":
-        from studies.ablation.fits import run_study
-
-        run_study(study, "paper", folder=folder)
-    found = [record for record in load_records(study, folder=folder) if record["id"] in wanted]
-    return Grid(study, found, len(wanted))
 
 
 def all_parts(studies: Iterable[str], scale: str, folder: Any = None) -> dict[str, Grid]:
     """Return the grids of several parts; a stored part without any record is an empty grid, which its note says."""
-    studies = tuple(studies)
-    if scale == "smoke":
-        return _smoke(studies)
-    found = {}
-    for study in studies:
-        try:
-            found[study] = records_of(study, scale, folder)
-        except ProvenanceError:
-            if study == "ablation" or scale == "paper":
-                raise
-            found[study] = Grid(study, [], len(grid(study)))
-    return found
-
-
-def _smoke(studies: tuple[str, ...]) -> dict[str, Grid]:
-    from studies.ablation.fits import run_study
-    from studies.ablation.pretraining import run
-
-    def quiet(*_, **__):
-        return None
-
-    with tempfile.TemporaryDirectory() as scratch, _one_thread():
-        run("smoke", weights=f"{scratch}/weights", results=scratch, device="cpu", report=quiet)
-        made = {
-            s: run_study(
-                s, "smoke", folder=scratch, store=f"{scratch}/weights", device="cpu", report=quiet
-            )
-            for s in studies
-        }
-    return {study: Grid(study, records, len(records)) for study, records in made.items()}
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Networks so small that several threads only wait for each other."""
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    return {name: find(name).collect(scale, folder, name == "ablation") for name in studies}
 
 
 def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
@@ -152,26 +95,15 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 def paired(frame: pd.DataFrame, a: str, b: str, metric: str) -> pd.DataFrame:
     """Return one row per seed and fold that has both arms; an arm without chance stands beside every seed."""
+    columns, keys = ["seed", "partition", "fold", "folds", "value"], ["partition", "fold", "folds"]
     own = frame[frame["metric"] == metric]
-    one, other = (
-        own[own["arm"] == arm][["seed", "partition", "fold", "folds", "value"]] for arm in (a, b)
-    )
-    keys = ["partition", "fold", "folds"] + (
-        ["seed"] if _by_chance(one) and _by_chance(other) else []
-    )
-    joined = one.merge(other, on=keys, suffixes=("", "_b")).rename(
-        columns={"value": "a", "value_b": "b"}
-    )
-    if "seed" not in keys and _by_chance(other):
+    one, other = (own[own["arm"] == arm][columns] for arm in (a, b))
+    by_chance = [arm["seed"].nunique() > 1 for arm in (one, other)]
+    joined = one.merge(other, on=keys + ["seed"] * all(by_chance), suffixes=("", "_b"))
+    joined = joined.rename(columns={"value": "a", "value_b": "b"})
+    if by_chance == [False, True]:
         joined["seed"] = joined["seed_b"]
-    return joined.dropna(subset=["a", "b"])[["seed", "partition", "fold", "folds", "a", "b"]]
-
-
-def _by_chance(own: pd.DataFrame) -> bool:
-    return (
-        bool(own.groupby(["partition", "fold"])["seed"].nunique().gt(1).any())
-        or own["seed"].nunique() > 1
-    )
+    return joined.dropna(subset=["a", "b"])[["seed", *keys, "a", "b"]]
 
 
 def compare(frame: pd.DataFrame, a: str, b: str, metric: str, label: str = "") -> dict[str, Any]:
@@ -180,52 +112,28 @@ def compare(frame: pd.DataFrame, a: str, b: str, metric: str, label: str = "") -
     Returns
     -------
     dict
-        Means, ``difference`` (a - b), ``d_z``, ``d_av``, ``p`` (folds taken as independent), ``p_corrected`` (for the
-        training patients that folds share) with ``low`` and ``high``, its 95 % interval, ``smallest_d`` (the d_z that
-        the corrected test finds with power 0.8), ``power`` (at a d_z of 0.5), and ``word``.
+        Means, ``difference`` (a - b), ``d_z``, ``d_av``, ``p`` (folds taken as independent),
+        ``p_corrected`` (for the training patients that folds share) with ``low`` and ``high``, its
+        95 % interval, ``smallest_d`` (the d_z that the corrected test finds with power 0.8),
+        ``power`` (at a d_z of 0.5), and ``word``.
     """
     pairs = paired(frame, a, b, metric)
-    nothing = dict.fromkeys(
-        ("difference", "d_z", "d_av", "p", "p_corrected", "low", "high"), math.nan
-    )
-    row: dict[str, Any] = {
-        "label": label or f"{a} against {b}",
-        "a": a,
-        "b": b,
-        "metric": metric,
-        "folds": len(pairs),
-        "seeds": pairs["seed"].nunique(),
-        "mean_a": pairs["a"].mean(),
-        "mean_b": pairs["b"].mean(),
-        **nothing,
-        "smallest_d": math.nan,
-        "power": math.nan,
-        "p_test_sets": math.nan,
-    }
+    found = dict.fromkeys((*COMPARED, "smallest_d", "power", "p_test_sets"), math.nan)
     if len(pairs) > 2:
         share = 1 / pairs["folds"].iloc[0]
-        found = compare_paired(pairs["a"], pairs["b"], test_share=share)
-        row |= {
-            key: found.to_dict()[key] for key in ("difference", "d_z", "d_av", "p", "p_corrected")
-        }
-        inflation = inflated(len(pairs), share)
-        half = (
-            _quantile(len(pairs))
-            * (pairs["a"] - pairs["b"]).std()
-            * math.sqrt(inflation / len(pairs))
-        )
-        row |= {"low": row["difference"] - half, "high": row["difference"] + half}
-        row |= {"p_test_sets": _by_test_sets(pairs), "power": power(0.5, len(pairs), share)}
-        row["smallest_d"] = smallest_detectable(len(pairs), share)
+        told = compare_paired(pairs["a"], pairs["b"], test_share=share).to_dict()
+        found |= {name: told[own] for name, own in COMPARED.items()}
+        found["smallest_d"] = smallest_detectable(len(pairs), share)
+        found["power"] = power(0.5, len(pairs), share)
+        # one difference a test set, the mean over its seeds
+        sets = pairs.groupby(["partition", "fold"])[["a", "b"]].mean()
+        if len(sets) > 2:
+            by_set = compare_paired(sets["a"], sets["b"], test_share=share)
+            found["p_test_sets"] = by_set.p_corrected
+    row = {"label": label or f"{a} against {b}", "a": a, "b": b, "metric": metric, **found}
+    row |= {"folds": len(pairs), "seeds": pairs["seed"].nunique()}
+    row |= {"mean_a": pairs["a"].mean(), "mean_b": pairs["b"].mean()}
     return row | {"word": word(row)}
-
-
-def _by_test_sets(pairs: pd.DataFrame) -> float:
-    """Return the corrected test's p-value with one difference a test set, the mean over its seeds."""
-    own = pairs.groupby(["partition", "fold"])[["a", "b"]].mean()
-    if len(own) < 3:
-        return math.nan
-    return compare_paired(own["a"], own["b"], test_share=1 / pairs["folds"].iloc[0]).p_corrected
 
 
 def inflated(folds: int, test_share: float) -> float:
@@ -233,29 +141,16 @@ def inflated(folds: int, test_share: float) -> float:
     return 1 + folds * test_share / (1 - test_share)
 
 
-def power(d: float, folds: int, test_share: float, level: float = 0.05) -> float:
-    """Return the power of the two-sided corrected test at a true ``d_z``: a noncentral t distribution."""
-    from scipy.stats import nct
-
-    shift, at = d * math.sqrt(folds / inflated(folds, test_share)), _quantile(folds, level)
-    other = nct.cdf(-at, folds - 1, shift)  # NaN where it is too small for scipy to compute
-    return float(nct.sf(at, folds - 1, shift) + (other if math.isfinite(other) else 0.0))
+def power(d: float, folds: int, test_share: float) -> float:
+    """Return the power of the two-sided corrected test at a true ``d_z``."""
+    own = d / math.sqrt(inflated(folds, test_share))
+    return float(pingouin.power_ttest(d=own, n=folds, contrast="paired"))
 
 
-def smallest_detectable(folds: int, test_share: float, wanted: float = 0.8) -> float:
-    """Return the ``d_z`` that the corrected test finds with power ``wanted``."""
-    from scipy.optimize import brentq
-
-    highest = 30.0 / math.sqrt(
-        folds / inflated(folds, test_share)
-    )  # a shift of 30 standard errors is always seen
-    return float(brentq(lambda d: power(d, folds, test_share) - wanted, 1e-6, highest))
-
-
-def _quantile(folds: int, level: float = 0.05) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf(1 - level / 2, folds - 1))
+def smallest_detectable(folds: int, test_share: float) -> float:
+    """Return the ``d_z`` that the corrected test finds with power 0.8."""
+    own = pingouin.power_ttest(n=folds, power=0.8, contrast="paired")
+    return float(own * math.sqrt(inflated(folds, test_share)))
 
 
 def word(row: dict[str, Any]) -> str:
@@ -309,22 +204,20 @@ def table_two(frame: pd.DataFrame) -> pd.DataFrame:
         rows[name, "printed"] = {
             m: f"{e['d']:+.2f} ({_printed(e)})" for m, e in printed[name].items()
         }
-        estimates = (
-            ("fmcem", "cross-fitted") if any("{copula}" in arm for arm in arms) else ("no copula",)
-        )
+        estimates = ESTIMATES if "{copula}" in arms[0] else ("no copula",)
         for estimate in estimates:
             a, b = (arm.format(copula=estimate) for arm in arms)
-            found = (
-                {m: compare(frame, a, b, m) for m in PRINTED} if {a, b} <= set(frame["arm"]) else {}
-            )
-            cells = {
-                m: f"{r['d_z']:+.2f} ({_probability(r['p'])}; {_probability(r['p_corrected'])})"
-                if math.isfinite(r["d_z"])
-                else "-"
-                for m, r in found.items()
+            known = {a, b} <= set(frame["arm"])
+            rows[name, estimate] = {
+                m: _entry(compare(frame, a, b, m)) if known else "not run yet" for m in PRINTED
             }
-            rows[name, estimate] = cells or dict.fromkeys(PRINTED, "not run yet")
     return pd.DataFrame(rows).T[list(PRINTED)]
+
+
+def _entry(row: dict[str, Any]) -> str:
+    if not math.isfinite(row["d_z"]):
+        return "-"
+    return f"{row['d_z']:+.2f} ({_probability(row['p'])}; {_probability(row['p_corrected'])})"
 
 
 def _printed(entry: dict) -> str:
@@ -384,22 +277,19 @@ def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
     curves: dict[tuple, list] = {}
     for record in records:
         c = record["configuration"]["warm_up"]
-        own = [
-            stage["validation_loss"] for name, stage in record["trace"].items() if "cross" in name
-        ]
+        own = [stage["validation_loss"] for n, stage in record["trace"].items() if "cross" in n]
         curves.setdefault((c["learning_rate"], c["epochs"]), []).append(np.mean(own, axis=0))
-    found = []
-    for (rate, epochs), folds in curves.items():
-        mean = np.mean(folds, axis=0)
-        found.append(
-            {
-                "learning rate": rate,
-                "epochs": epochs,
-                "last epoch": mean[-1],
-                "best epoch": mean.min(),
-                "at epoch": mean.argmin() + 1,
-            }
-        )
+    means = {tried: np.mean(folds, axis=0) for tried, folds in curves.items()}
+    found = [
+        {
+            "learning rate": rate,
+            "epochs": epochs,
+            "last epoch": mean[-1],
+            "best epoch": mean.min(),
+            "at epoch": mean.argmin() + 1,
+        }
+        for (rate, epochs), mean in means.items()
+    ]
     return pd.DataFrame(found).sort_values("last epoch", ignore_index=True)
 
 
@@ -417,7 +307,7 @@ def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
             }
             for r in records
             for name, value in r["parameters"].items()
-            if name in ("fmcem", "cross-fitted")
+            if name in ESTIMATES
             for entry, (i, j) in ENTRIES.items()
         ]
     )
@@ -425,14 +315,12 @@ def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 def gamma_matrices(records: Iterable[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return estimate -> mean and standard deviation over fits of every correlation, two (4, 4) matrices."""
-    frame, found = gamma_frame(records), {}
-    for name, own in frame.groupby("estimate", sort=False):
-        mean, spread = np.eye(4), np.zeros((4, 4))
-        for entry, (i, j) in ENTRIES.items():
-            values = own[own["entry"] == entry]["value"]
-            mean[i, j] = mean[j, i] = values.mean()
-            spread[i, j] = spread[j, i] = values.std()
-        found[name] = (mean, spread)
+    found = {}
+    for name in ESTIMATES:
+        known = [r["parameters"][name] for r in records if name in r["parameters"]]
+        each = np.array([parameters["correlation"] for parameters in known])
+        if known:
+            found[name] = each.mean(0), each.std(0, ddof=1)
     return found
 
 
@@ -458,7 +346,7 @@ def smallest_eigenvalues(records: Iterable[dict]) -> pd.DataFrame:
             {
                 name: np.linalg.eigvalsh(value["correlation"])[0]
                 for name, value in r["parameters"].items()
-                if name in ("fmcem", "cross-fitted")
+                if name in ESTIMATES
             }
             for r in records
         ]
