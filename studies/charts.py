@@ -25,6 +25,10 @@ def panel_size(columns: int, height: float) -> dict[str, float]:
     return {"height": height, "aspect": PAGE_WIDTH / columns / height}
 
 
+def _line(x: Any, y: Any, *ends: Any, **look: Any) -> None:
+    plt.errorbar(x, y, ends or None, **look)
+
+
 def lines(
     frame: pd.DataFrame, columns: list[str], looks: dict[str, Look], **grid: Any
 ) -> FacetGrid:
@@ -33,8 +37,8 @@ def lines(
     Parameters
     ----------
     frame : DataFrame
-    columns : [x, y] or [x, y, error]
-        What is drawn, with bars from ``y - error`` to ``y + error`` where there is an error.
+    columns : [x, y], [x, y, error] or [x, y, below, above]
+        What is drawn, with bars of these lengths on both sides of ``y``.
     looks : dict
     **grid
         Of ``seaborn.FacetGrid``.
@@ -52,8 +56,7 @@ def lines(
         },
         **grid,
     )
-    panels.map(plt.errorbar if len(columns) == 3 else plt.plot, *columns)
-    return panels.set_titles("{col_name}")
+    return panels.map(_line, *columns).set_titles("{col_name}")
 
 
 def dots(looks: dict[str, Look]) -> dict[str, Look]:

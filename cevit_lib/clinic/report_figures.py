@@ -100,6 +100,6 @@ def plot_correlation(
             **colors,
         )
         ax.set_title(title)
-        ax.tick_params(length=0, labelsize=8, rotation=0)
+        ax.tick_params(length=0, labelsize=8, rotation=0, grid_alpha=0)
     figure.colorbar(axes[0, 0].collections[0], ax=list(axes[0]), shrink=0.8, label=bar)
     return figure

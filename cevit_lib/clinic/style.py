@@ -65,7 +65,7 @@ METHODS: dict[str, Look] = {
 
 PAGE_WIDTH = 7.2  #: inches; the text column of a page
 _RC = {
-    "figure.dpi": 110,
+    "figure.dpi": 200,  # of the parts of a vector drawing that are pixels
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
     "figure.constrained_layout.h_pad": 0.08,

@@ -1,189 +1,177 @@
 """Figures of the chapter on estimating the copula. Each takes records or numbers and draws; none fits anything."""
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
 
-from cevit_lib.clinic.old_style import COLORS, LINES, MARKERS, new_figure
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
 
-PAIRS = tuple(zip(*np.triu_indices(4, 1), strict=True))
-NAMES = tuple(f"rho{i + 1}{j + 1}" for i, j in PAIRS)
-LABELS = tuple(rf"$\rho_{{{i + 1}{j + 1}}}$" for i, j in PAIRS)
-
-#: Estimator -> words, and the meaning whose colour, marker and line it takes.
-WORDS = {
+NAMES = [f"rho{i}{j}" for i in range(1, 5) for j in range(i + 1, 5)]
+ARMS = {
+    "ml": ("max. likelihood", "exact"),
+    "independence": ("independence", "independence"),
+    "rho12 only": (r"$\rho_{12}$ only", "reference"),
     "fmcem": ("fMCEM", "fmcem"),
-    "mcmc": ("MCMC", "rank"),
-    "ml": ("max. likelihood", "likelihood"),
-    "em": ("exact EM", "exact"),
-    "em-cov2cor": ("exact EM, cov2cor", "exact"),
-    "fmcem-variances": ("fMCEM + variances", "mcem"),
-    "fmcem-bivariate": ("fMCEM, bivariate", "score"),
+    "fmcem-variances": ("fMCEM + variances", "fmcem-variant"),
+    "em-cov2cor": ("exact EM, cov2cor", "em"),
+    "em": ("exact EM", "em"),
+    "mcmc": ("MCMC", "mcmc"),
 }
+"""Estimator -> words and method."""
+WORDS = {name: words for name, (words, _) in ARMS.items()}
+LOOKS = {words: METHODS[method] for words, method in ARMS.values()}
+PALETTE = {words: look.color for words, look in LOOKS.items()}
+BOX = {"hue": "method", "palette": PALETTE, "linewidth": 0.9, "fliersize": 2, "legend": False}
 
 
-def boxes(axes, values, positions, meaning: str, width: float = 0.24) -> None:
-    """Draw one group of boxplots in the colour of a meaning."""
-    drawn = axes.boxplot(
-        values,
-        positions=positions,
-        widths=width,
-        patch_artist=True,
-        manage_ticks=False,
-        flierprops={"markersize": 2},
-    )
-    for box in drawn["boxes"]:
-        box.set(facecolor=COLORS[meaning], alpha=0.45, edgecolor=COLORS[meaning])
-    for part in ("whiskers", "caps", "medians"):
-        for line in drawn[part]:
-            line.set(color=COLORS[meaning], linewidth=1.2)
+def _replications(records: list[dict]) -> pd.DataFrame:
+    """Return one row a replication, estimator and quantity, with the label of its record."""
+    tables = [
+        pd.DataFrame(record["columns"]).assign(label=record["configuration"]["label"])
+        for record in records
+    ]
+    rows = pd.concat(tables).melt("label", value_name="estimate")
+    rows[["method", "quantity"]] = rows["variable"].str.split(".", n=1, expand=True)
+    return rows.assign(method=rows["method"].map(WORDS))
 
 
-def estimate_boxplots(records: list[dict], truth, estimators=("fmcem", "mcmc", "ml")):
+@drawn
+def estimate_boxplots(records: list[dict], truth: np.ndarray) -> Figure:
     """Draw the paper's boxplots of the six correlations, one panel a record, with truth lines."""
-    figure, axes = new_figure(
-        (7.2, 2.4 * len(records)), rows=len(records), squeeze=False, sharex=True
+    rows = _replications(records)
+    order = ["fMCEM", "MCMC", "max. likelihood"]
+    grid = sns.catplot(
+        rows,
+        kind="box",
+        x="quantity",
+        y="estimate",
+        order=NAMES,
+        hue_order=order,
+        row="label",
+        boxprops={"alpha": 0.6},
+        **BOX | panel_size(1, 2.3) | {"legend": "full"},
     )
-    for record, panel in zip(records, axes[:, 0], strict=True):
-        for shift, name in zip(np.linspace(-0.27, 0.27, len(estimators)), estimators, strict=True):
-            values = [record["columns"][f"{name}.{label}"] for label in NAMES]
-            boxes(panel, values, np.arange(6) + shift, WORDS[name][1])
-            panel.plot(
-                [], [], color=COLORS[WORDS[name][1]], linewidth=6, alpha=0.6, label=WORDS[name][0]
-            )
-        ends = np.arange(6) - 0.45, np.arange(6) + 0.45
-        panel.hlines(truth, *ends, color=COLORS["truth"], linestyle="--", linewidth=1.2)
-        panel.set(
-            xticks=range(6),
-            xticklabels=LABELS,
-            ylabel="estimate",
-            title=record["configuration"]["label"],
-        )
-    axes[0, 0].legend(ncols=3, loc="upper center", bbox_to_anchor=(0.55, 1.02))
-    return figure
+    for ax in grid.axes.flat:
+        ax.hlines(truth, np.arange(6) - 0.45, np.arange(6) + 0.45, **TRUTH | {"linestyle": "--"})
+    grid.set_titles("{row_name}").set(xlabel="")
+    grid.set_xticklabels([rf"$\rho_{{{name[3:]}}}$" for name in NAMES])
+    sns.move_legend(grid, "outside upper center", ncol=3, title="")
+    return grid.figure
 
 
-def time_boxplots(record: dict, estimators=("fmcem", "em-cov2cor", "em", "ml", "mcmc")):
+@drawn
+def time_boxplots(record: dict) -> Figure:
     """Draw processor seconds of each fit on a logarithmic scale."""
-    figure, axes = new_figure((7.2, 2.8))
-    for index, name in enumerate(estimators):
-        boxes(axes, [record["columns"][f"{name}.seconds"]], [index], WORDS[name][1], 0.5)
-    axes.set(yscale="log", ylabel="processor seconds", xticks=range(len(estimators)))
-    axes.set_xticklabels([WORDS[name][0] for name in estimators])
+    rows = _replications([record]).query("quantity == 'seconds'")
+    order = [WORDS[name] for name in ("fmcem", "em-cov2cor", "em", "ml", "mcmc")]
+    figure, ax = new_figure(2.8)
+    sns.boxplot(rows, x="method", y="estimate", order=order, log_scale=(False, True), ax=ax, **BOX)
+    ax.set(xlabel="", ylabel="processor seconds")
     return figure
 
 
-def bias_against_signal(records: list[dict], estimators=("fmcem", "fmcem-variances", "ml")):
+@drawn
+def bias_against_signal(records: list[dict]) -> Figure:
     """Draw the mean bias of the mixed entries and that of rho34 against the standard deviation of the signal."""
-    figure, axes = new_figure("wide", columns=2)
-    strength = [float(record["configuration"]["label"]) for record in records]
-    for name in estimators:
-        word, meaning = WORDS[name]
-        bias = np.array(
-            [[record["metrics"][name]["bias"][label] for label in NAMES] for record in records]
-        )
-        error = (
-            np.array(
-                [[record["metrics"][name]["sd"][label] for label in NAMES] for record in records]
-            )
-            / 10
-        )
-        look = {
-            "color": COLORS[meaning],
-            "marker": MARKERS[meaning],
-            "linestyle": LINES[meaning],
-            "label": word,
+    panels = {"mixed correlations (mean of four)": NAMES[1:5], r"$\rho_{34}$": NAMES[5:]}
+    rows = [
+        {
+            r"SD of $X'\beta'$": float(record["configuration"]["label"]),
+            "bias": np.mean([record["metrics"][name]["bias"][entry] for entry in entries]),
+            "error": np.mean([record["metrics"][name]["sd"][entry] for entry in entries]) / 10,
+            "method": WORDS[name],
+            "panel": panel,
         }
-        axes[0].errorbar(strength, bias[:, 1:5].mean(axis=1), error[:, 1:5].mean(axis=1), **look)
-        axes[1].errorbar(strength, bias[:, 5], error[:, 5], **look)
-    for panel, title in zip(
-        axes, ("mixed correlations (mean of four)", r"$\rho_{34}$"), strict=True
-    ):
-        panel.axhline(0, color=COLORS["truth"], linewidth=0.8)
-        panel.set(xlabel=r"SD of $X'\beta'$", ylabel="bias", title=title)
-    axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.12))
-    return figure
+        for record in records
+        for name in ("fmcem", "fmcem-variances", "ml")
+        for panel, entries in panels.items()
+    ]
+    shape = {"col": "panel", "sharey": False}
+    grid = lines(pd.DataFrame(rows), [*rows[0]][:3], LOOKS, **shape, **panel_size(2, 3))
+    return legend_below(across(grid, 0, **ZERO).figure)
 
 
-def held_out_bars(
-    records: list[dict], names=("independence", "rho12 only", "fmcem", "fmcem-variances", "em")
-):
+@drawn
+def held_out_bars(records: list[dict]) -> Figure:
     """Draw what each matrix loses against the true one, in log-likelihood of fresh patients, by signal strength."""
-    figure, axes = new_figure("wide")
-    look = {
-        "independence": ("independence", "empirical"),
-        "rho12 only": (r"$\rho_{12}$ only", "score"),
-    } | WORDS
-    width = 0.8 / len(names)
-    for index, name in enumerate(names):
-        loss = [-record["metrics"][name]["heldout"]["mean"] for record in records]
-        places = np.arange(len(records)) + (index - (len(names) - 1) / 2) * width
-        axes.bar(
-            places, loss, width, color=COLORS[look[name][1]], label=look[name][0], edgecolor="white"
-        )
-    axes.set(yscale="log", ylabel="loss against the truth", xticks=range(len(records)))
-    axes.set_xticklabels([record["configuration"]["label"] for record in records])
-    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.25))
-    return figure
+    names = ["independence", "rho12 only", "fmcem", "fmcem-variances", "em"]
+    rows = pd.DataFrame(
+        {
+            "strength": record["configuration"]["label"],
+            "loss against the truth": -record["metrics"][name]["heldout"]["mean"],
+            "method": WORDS[name],
+        }
+        for record in records
+        for name in names
+    )
+    figure, ax = new_figure(3.2)
+    sns.barplot(
+        rows, x="strength", y="loss against the truth", hue="method", palette=PALETTE, ax=ax
+    )
+    ax.get_legend().remove()
+    ax.set(yscale="log", xlabel="")
+    return legend_below(figure)
 
 
-def cost_against_n(columns: dict):
+@drawn
+def cost_against_n(columns: dict) -> Figure:
     """Draw processor seconds against the number of patients, both on logarithmic scales."""
-    figure, axes = new_figure("single")
-    for name, (word, meaning) in {
-        "Gibbs": ("MCMC, 2,500 sweeps", "rank"),
-        "ExactEM": ("exact EM, cov2cor", "exact"),
-        "MaximumLikelihood": ("max. likelihood", "likelihood"),
-        "FastMCEM": ("fMCEM", "fmcem"),
-    }.items():
-        seconds = np.array(
-            [np.nan if value is None else value for value in columns[f"{name}.seconds"]],
-            dtype=float,
-        )
-        axes.loglog(
-            columns["n"],
-            seconds,
-            color=COLORS[meaning],
-            marker=MARKERS[meaning],
-            linestyle=LINES[meaning],
-            label=word,
-        )
-    axes.set(xlabel="patients", ylabel="processor seconds")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.25), ncols=2)
-    return figure
-
-
-def overfit_curves(records: dict[str, list[dict]]):
-    """Draw rho12 by source of the outputs against p/n, and what fresh patients lose by the in-sample estimate."""
-    figure, axes = new_figure("wide", columns=2)
-    looks = {
-        "in-sample": ("training outputs", "fmcem"),
-        "cross-fitted": ("cross-fitted", "exact"),
-        "oracle": ("fresh patients", "truth"),
+    names = {
+        "Gibbs": "mcmc",
+        "ExactEM": "em-cov2cor",
+        "MaximumLikelihood": "ml",
+        "FastMCEM": "fmcem",
     }
-    for kind, line in (("none", "-"), ("ridge", ":")):
-        found = records[kind]
-        ratio = [record["configuration"]["ratio"] for record in found]
-        for source, (word, meaning) in looks.items():
-            rho = [record["metrics"][f"{source}.ml.rho12"]["mean"] for record in found]
-            look = {"color": COLORS[meaning], "marker": MARKERS[meaning], "linestyle": line}
-            axes[0].plot(ratio, rho, label=word if kind == "none" else None, **look)
-            if source != "oracle":
-                best, own = (
-                    [record["metrics"][f"{each}.ml.heldout"]["mean"] for record in found]
-                    for each in ("oracle", source)
-                )
-                axes[1].plot(ratio, np.subtract(best, own), **look)
-    axes[0].axhline(0.72, color=COLORS["truth"], linewidth=0.8)
-    axes[0].set(xlabel="p / n", ylabel=r"$\hat\rho_{12}$", ylim=(0, 0.8))
-    axes[1].set(xlabel="p / n", ylabel="loss on fresh patients", yscale="log")
-    axes[0].legend()
+    seconds = {WORDS[name]: columns[f"{key}.seconds"] for key, name in names.items()}
+    rows = pd.DataFrame(seconds | {"n": columns["n"]}).astype(float)
+    rows = rows.melt("n", var_name="method", value_name="processor seconds")
+    grid = lines(rows, ["n", "processor seconds"], LOOKS, height=3.4, aspect=1.5)
+    grid.set(xscale="log", yscale="log", xlabel="patients")
+    return legend_below(grid.figure, columns=2)
+
+
+@drawn
+def overfit_curves(records: list[dict]) -> Figure:
+    """Draw rho12 by source of the outputs against p/n, and what fresh patients lose by the in-sample estimate."""
+    words = {
+        "in-sample": "training outputs",
+        "cross-fitted": "cross-fitted",
+        "oracle": "fresh patients",
+    }
+    rows = pd.DataFrame(
+        {
+            "p / n": record["configuration"]["ratio"],
+            "penalty": record["configuration"]["penalty"],
+            "outputs": word,
+            "rho": record["metrics"][f"{source}.ml.rho12"]["mean"],
+            "loss": record["metrics"]["oracle.ml.heldout"]["mean"]
+            - record["metrics"][f"{source}.ml.heldout"]["mean"],
+        }
+        for record in records
+        for source, word in words.items()
+    )
+    looks = zip(words.values(), ("in-sample", "exact", "truth"), strict=True)
+    palette = {word: METHODS[method].color for word, method in looks}
+    figure, (left, right) = new_figure(3.2, columns=2)
+    look = {"hue": "outputs", "style": "penalty", "palette": palette, "markers": ["o", "s"]}
+    look |= {"dashes": {"none": "", "ridge": (1, 1.5)}, "errorbar": None}
+    sns.lineplot(rows, x="p / n", y="rho", ax=left, **look)
+    fresh = rows[rows["outputs"] != "fresh patients"]
+    sns.lineplot(fresh, x="p / n", y="loss", ax=right, legend=False, **look)
+    left.axhline(0.72, **ZERO)
+    left.set(ylabel=r"$\hat\rho_{12}$", ylim=(0, 0.8))
+    right.set(ylabel="loss on fresh patients", yscale="log")
     return figure
 
 
-def thrown_away(gap: np.ndarray):
+@drawn
+def thrown_away(gap: np.ndarray) -> Figure:
     """Draw, patient by patient, the conditional variance of a latent score that fMCEM sets to zero."""
-    figure, axes = new_figure("single")
-    axes.hist(gap, bins=40, color=COLORS["fmcem"], alpha=0.6)
-    axes.axvline(float(np.mean(gap)), color=COLORS["truth"], linestyle="--", label="mean")
-    axes.set(xlabel=r"$\mathrm{Var}(u_3 \mid y, u_1, u_2)$ left out", ylabel="patients")
-    axes.legend()
+    figure, ax = new_figure(3.2, width=5)
+    sns.histplot(gap, bins=40, color=METHODS["fmcem"].color, alpha=0.6, ax=ax)
+    ax.axvline(float(np.mean(gap)), color=COLORS["ink"], linestyle="--", label="mean")
+    ax.set(xlabel=r"$\mathrm{Var}(u_3 \mid y, u_1, u_2)$ left out", ylabel="patients")
+    ax.legend()
     return figure
