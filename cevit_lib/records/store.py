@@ -156,7 +156,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def to_text(record: dict) -> str:
-    """Return a record as short JSON: a line a field and a row, names of a trace's columns once."""
+    """Return a record as short JSON: a line a field, the names of a trace's columns once."""
     trace = record.get("trace")
     if isinstance(trace, list) and trace and all(row.keys() == trace[0].keys() for row in trace):
         table = {"names": list(trace[0]), "rows": [list(row.values()) for row in trace]}
@@ -165,13 +165,9 @@ def to_text(record: dict) -> str:
 
 
 def _lines(value, depth: int) -> str:
-    """Return JSON whose first two levels have a line an entry, as has a list of rows."""
     if isinstance(value, dict) and value and depth < 2:
-        pad = " " * depth
-        entries = [f"{pad} {_compact(k)}: {_lines(v, depth + 1)}" for k, v in value.items()]
-        return "{\n" + ",\n".join(entries) + f"\n{pad}}}"
-    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
-        return "[\n" + ",\n".join(map(_compact, value)) + "]"
+        entries = [f"{_compact(key)}:{_lines(entry, depth + 1)}" for key, entry in value.items()]
+        return "{\n" + ",\n".join(entries) + "}"
     return _compact(value)
 
 
