@@ -35,8 +35,8 @@ from cevit_lib.records import new_record, write_record
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
 from studies.fit.speed import PARTS
-from studies.simulation.fits import fit_together, grid
-from studies.workers import deal
+from studies.simulation.fits import STUDIES, fit
+from studies.simulation.settings import grid
 
 STUDY = "training-speed"
 PAPER_HOURS = 4.5  # of training on two RTX 4090, as Section 6 reports
@@ -311,10 +311,9 @@ def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[s
     rows = []
     for start in range(0, len(fits), at_once):
         part, begun = fits[start : start + at_once], time.perf_counter()
-        made = fit_together("simulation", part, scale, device)
-        epochs = [
-            entry for record in made for entry in record["trace"] if entry["epoch"] > 1
-        ]  # the first one starts
+        made = fit(part, scale, device)
+        # the first epoch of a stage starts it
+        epochs = [entry for own in made for entry in own["trace"] if entry["epoch"] > 1]
         rows.append(
             {
                 "worker": device,
@@ -328,7 +327,7 @@ def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[s
 
 
 def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dict]]:
-    """Time the same fits on one device and dealt out to two, as ``studies.workers`` deals them."""
+    """Time the same fits on one device and dealt out to two, as ``Study`` deals them."""
     scale = "smoke" if smoke else "paper"
     fits = [
         (configuration | {"arms": ["held-out"]}, seed)
@@ -337,7 +336,7 @@ def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dic
     rows, seconds = [], []
     for count in (1, 2):
         devices = [f"cuda:{k}" if kind == "cuda" else kind for k in range(count)]
-        shares = deal("simulation", scale, range(len(fits)), count)
+        shares = STUDIES["simulation"].deal(scale, range(len(fits)), count)
         begun = time.perf_counter()
         done = Parallel(n_jobs=count, backend="loky", batch_size=1)(
             delayed(grid_share)([fits[k] for k in share], device, at_once, scale)

@@ -323,12 +323,7 @@ def find(name: str) -> Study:
     ParameterError
         There is none of that name that can be run.
     """
-    from studies.simulation.fits import STUDIES as SIDE_BY_SIDE
-    from studies.workers import SideBySide
-
     runs = [study for study, entry in STUDIES.items() if "study" in entry]
-    if name in SIDE_BY_SIDE:
-        return SideBySide(name)
     if name not in runs:
         raise ParameterError(
             f"study {name!r} has no grid of fits; there are {', '.join(sorted(runs))}."

@@ -6,14 +6,15 @@ import torch
 
 from cevit_lib.records.verify import numbers
 from studies.simulation import fits as simulation
+from studies.simulation import settings
+
+SIMULATION = simulation.STUDIES["simulation"]
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
-    return folder, simulation.run_study(
-        "simulation", "smoke", folder=folder, report=lambda *a, **k: None
-    )
+    return folder, SIMULATION.run("smoke", folder, ("cpu",), report=lambda _: None)
 
 
 def test_every_arm_of_every_fold_is_recorded(records):
@@ -31,7 +32,7 @@ def test_every_arm_of_every_fold_is_recorded(records):
 
 def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(records):
     _, made = records
-    again = simulation.refit(made[1])
+    again = SIMULATION.refit(made[1])
     assert again["id"] == made[1]["id"]
     together, alone = numbers(made[1]), numbers(again)
     assert together.keys() == alone.keys()
@@ -42,8 +43,8 @@ def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(recor
 
 def test_what_has_a_record_is_not_fitted_again(records, monkeypatch):
     folder, made = records
-    monkeypatch.setattr(simulation, "fit_together", lambda *a: pytest.fail("fitted twice"))
-    again = simulation.run_study("simulation", "smoke", folder=folder, report=lambda *a, **k: None)
+    monkeypatch.setattr(simulation, "Batch", lambda *a: pytest.fail("fitted twice"))
+    again = SIMULATION.run("smoke", folder, ("cpu",), report=lambda _: None)
     assert [r["id"] for r in again] == [r["id"] for r in made]
 
 
@@ -56,7 +57,7 @@ def test_arms_start_from_one_warm_up_and_differ_only_by_their_loss(records):
 
 
 def test_the_bayes_optimal_row_is_what_theory_says():
-    c = simulation.SMOKE | {"n": 20_000, "window": 9}
+    c = settings.SMOKE | {"n": 20_000, "window": 9}
     own = simulation.draw(c, 0)
     from cevit_lib.copula import CopulaParameters
 
@@ -73,7 +74,7 @@ def test_the_bayes_optimal_row_is_what_theory_says():
 
 
 def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
-    c, seed = simulation.grid("simulation", "smoke")[0]
+    c, seed = settings.grid("simulation", "smoke")[0]
     part = simulation.split(simulation.draw(c, seed), c, seed)
     rows = np.concatenate(list(part.values()))
     assert len(set(rows.tolist())) == len(rows) == c["n"]
@@ -81,7 +82,7 @@ def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
     assert np.array_equal(simulation.true_correlation(0.0), np.eye(4))
     assert simulation.true_correlation(1.0)[2, 3] == 0.569
     assert np.linalg.eigvalsh(simulation.true_correlation(1.25))[0] > 1e-3
-    assert len(simulation.grid("simulation")) == 50
+    assert len(settings.grid("simulation")) == 50
 
 
 def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypatch):
@@ -94,7 +95,7 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
     monkeypatch.setattr(simulation, "Ensemble", Recorded)
     monkeypatch.setattr(simulation, "_PROGRAMS", {})
     monkeypatch.setattr(simulation, "WORTH_COMPILING", 1)
-    fits = simulation.grid("simulation", "smoke")
+    fits = settings.grid("simulation", "smoke")
     first, second, other = (
         simulation._ensemble(part, torch.device("cuda"))
         for part in (fits[:1], fits[1:], [(fits[0][0] | {"adapters": True}, 0)])
@@ -109,22 +110,22 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
 
 
 def test_fewer_patients_at_equal_steps_are_seen_as_much_more_often():
-    main = simulation.grid("simulation")[0][0]
-    for c, _ in simulation.grid("simulation-equal-steps"):
+    main = settings.grid("simulation")[0][0]
+    for c, _ in settings.grid("simulation-equal-steps"):
         for stage in ("warm_up", "further"):
             assert c["n"] * c[stage]["epochs"] == main["n"] * main[stage]["epochs"]
     used = {
         c["dataset"]
-        for study in simulation.STUDIES
+        for study in settings.GRIDS
         if study != "simulation-equal-steps"
-        for c, _ in simulation.grid(study)
+        for c, _ in settings.grid(study)
     }
-    assert not used & {c["dataset"] for c, _ in simulation.grid("simulation-equal-steps")}
+    assert not used & {c["dataset"] for c, _ in settings.grid("simulation-equal-steps")}
 
 
 def test_fits_whose_program_lost_its_gradients_on_the_way_are_made_again_uncompiled(monkeypatch):
     """The check before training passes, the one after it does not; what is returned was made without the program."""
-    fits, gaps = simulation.grid("simulation", "smoke")[:1], iter((0.0, 2.0))
+    fits, gaps = settings.grid("simulation", "smoke")[:1], iter((0.0, 2.0))
     real = simulation._ensemble
 
     def compiled_once(fits, device, compiled=True):
@@ -134,8 +135,8 @@ def test_fits_whose_program_lost_its_gradients_on_the_way_are_made_again_uncompi
 
     monkeypatch.setattr(simulation, "_ensemble", compiled_once)
     monkeypatch.setattr(simulation.Ensemble, "trust_compiler", lambda *_, **__: next(gaps))
-    (record,) = simulation.fit_together("simulation", fits, "smoke", "cpu")
+    (record,) = simulation.fit(fits, "smoke", "cpu")
     assert record["notes"].endswith("; not compiled") and next(gaps, None) is None
     monkeypatch.undo()
-    (alone,) = simulation.fit_together("simulation", fits, "smoke", "cpu")
+    (alone,) = simulation.fit(fits, "smoke", "cpu")
     assert record["metrics"] == alone["metrics"]

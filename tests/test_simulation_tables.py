@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import t as student
 
 from cevit_lib.errors import ProvenanceError
-from studies.simulation import figures, tables
-from studies.simulation import fits as simulation
+from studies.simulation import figures, settings, tables
+from studies.study import Grid, find
 from studies.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
 
 RNG = np.random.default_rng(5)
@@ -18,7 +18,7 @@ BY_KEY = {claim.key: claim for claim in CLAIMS}
 
 @pytest.fixture(scope="module")
 def smoke():
-    return tables.study_records("simulation", "smoke")
+    return find("simulation").collect("smoke")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def planted(smoke):
             bias[0, 1] = bias[1, 0] = bias[0, 1] - 0.2
             record["parameters"]["fmcem"]["correlation"] = bias.tolist()
             made.append(record)
-    return tables.Grid("simulation", made, 50)
+    return Grid("simulation", made, 50)
 
 
 def evidence(records):
@@ -109,7 +109,7 @@ def test_sentences_turn_with_the_numbers(planted):
 
 
 def test_a_grid_with_gaps_says_so_everywhere(planted):
-    part = tables.Grid("simulation", planted.records[:37], 50)
+    part = Grid("simulation", planted.records[:37], 50)
     assert part.note == "37 of 50 folds" and planted.note == "50 folds"
     table = tables.table_one(part)
     assert any("37 of 50 folds" in name for name in table.index)
@@ -123,17 +123,15 @@ def test_a_grid_with_gaps_says_so_everywhere(planted):
 
 
 def test_without_records_the_message_names_the_run_that_makes_them(tmp_path):
-    with pytest.raises(
-        ProvenanceError, match="python -m studies.simulation.fits --study simulation-size"
-    ):
-        tables.study_records("simulation-size", "stored", tmp_path)
+    with pytest.raises(ProvenanceError, match="python -m studies simulation-size"):
+        find("simulation-size").collect("stored", tmp_path)
 
 
 def test_stored_records_are_those_of_the_grid():
-    grid = tables.study_records("simulation-tuning", "stored")
-    assert grid.complete and grid.expected == len(simulation.grid("simulation-tuning")) == 35
+    grid = find("simulation-tuning").collect("stored")
+    assert grid.complete and grid.expected == len(settings.grid("simulation-tuning")) == 35
     table = tables.tuning_frame(grid.records)
-    frozen = simulation.PAPER["warm_up"]
+    frozen = settings.PAPER["warm_up"]
     assert (
         len(table) == 7
         and (table["folds"] == 5).all()
@@ -188,7 +186,7 @@ def test_sensitivity_has_a_row_for_every_setting_and_arm(smoke):
     small = copy.deepcopy(smoke.records)
     for record in small:
         record["configuration"]["n"] = 200
-    grids = [smoke, tables.Grid("simulation-size", small, 2)]
+    grids = [smoke, Grid("simulation-size", small, 2)]
     rows = tables.sensitivity(grids, "n", "independence", ("held-out", "true"))
     assert list(zip(rows["n"], rows["a"], strict=True)) == [
         (200, "held-out"),
@@ -222,27 +220,6 @@ def test_pictures_of_a_smoke_grid_are_marked(smoke):
     assert tables.costs(smoke.records).loc["warm-up", "seconds a fit"] > 0
 
 
-@pytest.mark.parametrize(("cards", "used"), [(2, ("cuda:0", "cuda:1")), (1, None), (0, None)])
-def test_the_papers_grid_is_shared_out_over_the_cards_that_are_there(
-    monkeypatch, tmp_path, cards, used
-):
-    import torch
-
-    from studies import workers
-
-    asked = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
-    monkeypatch.setattr(
-        workers, "run_on_devices", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"]
-    )
-    monkeypatch.setattr(
-        simulation, "run_study", lambda *a, **k: asked.append((*a, k["folder"])) or ["record"]
-    )
-    grid = tables.study_records("simulation", "paper", tmp_path)
-    assert grid.note == "1 of 50 folds"
-    assert asked == [("simulation", "paper", *([list(used)] if used else []), tmp_path)]
-
-
 def test_networks_left_behind_are_counted_by_arm(planted):
     """Two folds whose labels were not learnt are counted, and do not weigh on the mean of the others."""
     records = copy.deepcopy(planted.records)
@@ -261,8 +238,8 @@ def test_networks_left_behind_are_counted_by_arm(planted):
 
 def test_a_study_without_records_is_an_empty_grid_only_where_it_may_be(tmp_path):
     with pytest.raises(ProvenanceError, match="no record"):
-        tables.study_records("simulation-size", "stored", tmp_path)
-    grid = tables.study_records("simulation-size", "stored", tmp_path, required=False)
+        find("simulation-size").collect("stored", tmp_path)
+    grid = find("simulation-size").collect("stored", tmp_path, required=False)
     assert grid.records == [] and grid.note == "0 of 40 folds" and not grid.complete
 
 
@@ -278,7 +255,7 @@ def test_the_table_by_epochs_holds_the_planted_means(planted):
                 "log-likelihood": -3.0,
             }
             record["metrics"][arm]["log-likelihood"] += arm == "in-sample"
-    grid = tables.Grid("simulation-overfitting", records, 4)
+    grid = Grid("simulation-overfitting", records, 4)
     found = tables.by_epochs([grid])
     assert found.loc[4, ("MAE", "fmcem")] == pytest.approx(0.9) and found.loc[
         8, ("MAE", "fmcem")
@@ -296,7 +273,7 @@ def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
         "simulation-strength",
         "simulation-overfitting",
     )
-    main, size, steps, strength, long = (tables.study_records(name, "stored") for name in names)
+    main, size, steps, strength, long = (find(name).collect("stored") for name in names)
     rows = tables.sensitivity(
         [main, strength], "strength", "independence", ("held-out",)
     ).set_index("strength")
@@ -356,7 +333,7 @@ def test_more_steps_are_compared_by_data_sets_that_differ(planted):
             c = record["configuration"]
             value = area[id(records)][c["dataset"] % 5] + (0.01 if c["fold"] == 1 else -0.01)
             record["metrics"]["warm-up"] |= {"AUC y3": value, "AUC y4": value}
-    said = tables.say_steps(tables.Grid("a", few, 10), tables.Grid("b", many, 10), ("AUC",))
+    said = tables.say_steps(Grid("a", few, 10), Grid("b", many, 10), ("AUC",))
     a, b = (np.var(area[id(r)], ddof=1) / 5 for r in (few, many))
     half = student.ppf(0.975, (a + b) ** 2 / (a**2 / 4 + b**2 / 4)) * np.sqrt(a + b)
     assert said.count("\n") == 0 and "AUC 0.700 instead of 0.520" in said
@@ -372,7 +349,7 @@ def test_the_words_by_epochs_are_those_of_the_planted_differences(planted):
         shift = (0.1 if epochs == 4 else -0.1) + 0.001 * (k % 5)
         for metric in ("MAE y1", "MAE y2"):
             record["metrics"]["fmcem"][metric] = record["metrics"]["held-out"][metric] + shift
-    said = tables.say_by_epochs([tables.Grid("simulation-overfitting", records, 12)], ("MAE",))
+    said = tables.say_by_epochs([Grid("simulation-overfitting", records, 12)], ("MAE",))
     assert "against fmcem: better after 4, worse after 8 epochs." in said
 
 
@@ -382,7 +359,7 @@ def test_each_arm_is_set_against_its_own_warm_up(planted):
         for metric in ("MAE y1", "MAE y2"):
             record["metrics"]["true"][metric] = record["metrics"]["warm-up"][metric] - 0.25
         record["metrics"]["warm-up"] |= {"AUC y3": 0.7, "AUC y4": 0.9}
-    (row,) = tables.against_start(tables.Grid("simulation-size", records, 10)).to_dict("records")
+    (row,) = tables.against_start(Grid("simulation-size", records, 10)).to_dict("records")
     assert row["true"] == "-0.250" and row["AUC of warm-ups"] == "0.800 (0.800 to 0.800)"
 
 

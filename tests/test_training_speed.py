@@ -3,7 +3,7 @@
 import pytest
 
 from studies.fit import speed
-from studies.simulation import fits as simulation
+from studies.simulation.settings import grid
 
 
 def planted(part: str, metrics: dict, columns: dict | None = None, **configuration) -> dict:
@@ -101,7 +101,7 @@ def test_every_part_is_said_with_its_own_numbers():
 
 
 def test_operations_are_those_of_the_products_of_a_transformer():
-    configuration, _ = simulation.grid("simulation")[0]
+    configuration, _ = grid("simulation")[0]
     width, depth, tokens, patch = 192, 6, 36 + 1, 12 * 12
     block = (
         12 * width**2 * tokens + 2 * tokens**2 * width
@@ -115,7 +115,7 @@ def test_operations_are_those_of_the_products_of_a_transformer():
 
 
 def test_the_floor_is_operations_over_the_rate_and_missing_without_one():
-    configuration, _ = simulation.grid("simulation")[0]
+    configuration, _ = grid("simulation")[0]
     record = {
         "configuration": configuration,
         "times": {"total_seconds": 100.0},

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from studies.study import find
+
 PROFILES = ("default", "slurm", "kubernetes")
 
 
@@ -68,8 +70,6 @@ def start(command, root, *more):
 
 
 def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
-    from studies.simulation.fits import run_study
-
     folder, command = engine
     records = lambda: sorted((folder / "results" / "simulation").glob("*.json"))  # noqa: E731
     process = start(command, root)
@@ -91,7 +91,7 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
     (log,) = re.findall(r"missing: absent-fold-1-\w+, see (\S+)", told)
     assert "no folder of the data set 'grape'" in Path(log).read_text()
 
-    for record in run_study("simulation", "smoke", device="cpu", folder=folder / "uninterrupted"):
+    for record in find("simulation").run("smoke", folder / "uninterrupted", ("cpu",)):
         made = json.loads((folder / "results" / "simulation" / f"{record['id']}.json").read_text())
         assert_close(made["metrics"], record["metrics"])
         assert_close(made["parameters"], record["parameters"])

@@ -1,20 +1,20 @@
-"""The simulation study of Section 5: one warm-up and its arms for every fold of every synthetic data set.
+"""The simulation study of Section 5: one warm-up and its arms for every fold of every data set.
 
-    python -m studies.simulation.fits                 the paper's grid, records in results/simulation
-    python -m studies.simulation.fits --study tuning  choice of the hyper-parameters, before any arm is compared
+    python -m studies simulation           the paper's grid, records in results/simulation
+    python -m studies simulation-tuning    choice of the hyper-parameters, before arms are compared
 
-A fit is a warm-up with all its arms, and one record. Fits of one shape are trained side by side in one program
-(``cevit_lib.training.ensemble``); a fit's numbers do not depend on its neighbours, and fits with a record are skipped.
+A fit is a warm-up with all its arms, and one record. Fits of one shape are trained side by side in
+one program (``cevit_lib.training.ensemble``); a fit's numbers do not depend on its neighbours.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,18 +23,18 @@ from joblib import Parallel, delayed
 
 from cevit_lib.copula import CopulaParameters, bayes_classifier, log_density
 from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import TrainingError
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
-from cevit_lib.records import find_record, new_record, rounded, write_record
+from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
 from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members, SideBySide, empirical_loss
-from studies.simulation.settings import PAPER as PAPER
-from studies.simulation.settings import SMOKE as SMOKE
-from studies.simulation.settings import STUDIES, grid
+from studies.simulation.settings import GRIDS, grid
+from studies.study import Fit, Study
 
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
 SOURCES = {
@@ -45,77 +45,8 @@ SOURCES = {
 """Estimates of the copula parameters: exact likelihood on new or on training outputs, fMCEM."""
 
 
-def run_study(
-    study: str,
-    scale: str = "paper",
-    *,
-    device: str | None = None,
-    at_once: int = 25,
-    folder: Any = None,
-    report: Callable = print,
-    only: Iterable[int] | None = None,
-) -> list[dict]:
-    """Fit what has no record yet, fits of one shape at once, and return the records of the whole study.
-
-    Parameters
-    ----------
-    study : str
-        Key of ``STUDIES``.
-    scale : {"paper", "smoke"}
-    device : str, optional
-        ``cuda``, ``cpu``; default the accelerator that is there.
-    at_once : int
-        Most fits trained side by side: 25 of the paper's fill an H100 and need 13 GiB of its memory. What is cut off
-        loses at most so many.
-    folder : path, optional
-        Where records go (default: ``results``).
-    report : callable
-        Told in one line what was done.
-    only : iterable of int, optional
-        Numbers of the fits to make, counted from 0; for a job of its own on each device.
-    """
-    wanted = grid(study, scale)
-    wanted = wanted if only is None else [wanted[k] for k in only]
-    records = {
-        k: find_record(study, c, [seed], scale, folder=folder) for k, (c, seed) in enumerate(wanted)
-    }
-    missing = [k for k, record in records.items() if record is None]
-    report(f"{study}: {len(wanted) - len(missing)} of {len(wanted)} fits have a record")
-    for shape in {_shape(wanted[k][0]) for k in missing}:
-        alike = [k for k in missing if _shape(wanted[k][0]) == shape]
-        for start in range(0, len(alike), at_once):
-            part = alike[start : start + at_once]
-            begun = time.perf_counter()
-            for k, record in zip(
-                part, fit_together(study, [wanted[k] for k in part], scale, device), strict=True
-            ):
-                write_record(record, folder)
-                records[k] = record
-            report(f"{study}: {len(part)} fits in {time.perf_counter() - begun:.0f} s", flush=True)
-    return [records[k] for k in sorted(records)]
-
-
-def _shape(configuration: dict) -> str:
-    """Fits with one shape can share a program: everything but data set, fold and dependence is alike."""
-    return repr(
-        {
-            key: value
-            for key, value in configuration.items()
-            if key not in ("dataset", "fold", "strength")
-        }
-    )
-
-
-def refit(record: dict) -> dict:
-    """Fit one record again, alone, for ``cevit verify``."""
-    fit = (record["configuration"], record["seeds"][0])
-    return fit_together(record["study"], [fit], record["scale"], None)[0]
-
-
 def true_correlation(strength: float) -> np.ndarray:
     """Return the printed Gamma with its correlations multiplied; 0 is independence."""
-    from cevit_lib.datasets.synthetic import TEXT_CORRELATION
-
     printed = np.array(TEXT_CORRELATION)
     return np.eye(4) + strength * (printed - np.eye(4))
 
@@ -132,10 +63,8 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     )
 
 
-def fit_together(
-    study: str, fits: list[tuple[dict, int]], scale: str, device: str | None
-) -> list[dict]:
-    """Train fits of one shape side by side and return their records (not written).
+def fit(fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]:
+    """Train fits of one shape side by side and return the contents of their records.
 
     Where a compiled program goes wrong on the way, the fits are made again without it.
     """
@@ -147,15 +76,13 @@ def fit_together(
         _PROGRAMS.clear()
         batch = Batch(fits, where, compiled=False)
         batch.fit()
-    return [batch.record(k, study, scale) for k in range(len(fits))]
+    return [batch.content(k) for k in range(len(fits))]
 
 
 class Batch:
     """Fits of one shape in one program: their data, networks, and what came of every stage."""
 
-    def __init__(
-        self, fits: list[tuple[dict, int]], device: torch.device, compiled: bool = True
-    ) -> None:
+    def __init__(self, fits: list[Fit], device: torch.device, compiled: bool = True) -> None:
         self.begun, self.clock, self.fits = time.perf_counter(), Clock(device), fits
         self.first, self.device, self.how = fits[0][0], device, "not compiled"
         self.warm_up = Recipe(**self.first["warm_up"])
@@ -207,7 +134,7 @@ class Batch:
         """Return recipes, estimates and arms of the fits."""
         first, truths = self.first, [truth_of(own) for own in self.data]
         arms = [arm_of(name) for name in first["arms"]]
-        for name in first["from_scratch"]:
+        for name in first.get("from_scratch", ()):
             arm = replace(arm_of(name), from_scratch=True, order=WARM_UP)
             arms.append(replace(arm, name=f"{name}, from scratch"))
         if not arms:  # a tuning fit is spared all but the estimate that its scores need
@@ -230,9 +157,9 @@ class Batch:
         images = members.images[torch.as_tensor(rows, device=self.device)].float()
         return ensemble.trust_compiler(images, self.warm_up.precision)
 
-    def record(self, k: int, study: str, scale: str) -> dict:
-        """Return the record of a fit, its arms in the order in which they were made."""
-        (configuration, seed), own, part = self.fits[k], self.data[k], self.patients[k]
+    def content(self, k: int) -> dict[str, Any]:
+        """Return what the record of a fit holds, its arms in the order in which they were made."""
+        own, part = self.data[k], self.patients[k]
         estimates = {name: each[k] for name, each in self.steps.estimates.items()}
         arms = {arm.name: arm for arm in self.steps.plan.arms}
         at = local(own, self.networks.parts["test"][k])
@@ -245,24 +172,18 @@ class Batch:
             metrics[name] = scores(last, y, used) | _regression_error(last, truth)
             metrics[f"{name}, at its best epoch"] = scores(best, y, used)
             metrics[f"{name}, at its best epoch"]["epoch"] = followed.best_epoch[k]
-        return new_record(
-            study,
-            configuration,
-            [seed],
-            rounded(metrics),
-            scale=scale,
-            parameters={name: value.to_dict() for name, value in estimates.items()},
-            trace=rounded([entry for each in self.steps.traces.values() for entry in each[k]]),
-            notes=f"synthetic data {own.hash}, split {_split_hash(own, part)}: {len(part['train'])} "
-            f"patients to train on, {len(part['held-out'])} held out, {len(part['test'])} to test; "
-            f"{self.how}",
-            seconds=self.clock.total / len(self.fits),
-            times={**self.clock.told(), "fits": len(self.fits)},
-            dtype="bf16, loss in float32, predictions in TF32"
-            if self.device.type == "cuda"
-            else "float32",
-            device=self.device,
-        )
+        how = "bf16, loss in float32, predictions in TF32"
+        return {
+            "metrics": rounded(metrics),
+            "parameters": {name: value.to_dict() for name, value in estimates.items()},
+            "trace": rounded([entry for each in self.steps.traces.values() for entry in each[k]]),
+            "notes": f"synthetic data {own.hash}, split {_split_hash(own, part)}: "
+            f"{len(part['train'])} patients to train on, {len(part['held-out'])} held out, "
+            f"{len(part['test'])} to test; {self.how}",
+            "times": {**self.clock.told(), "fits": len(self.fits)},
+            "dtype": how if self.device.type == "cuda" else "float32",
+            "device": self.device,
+        }
 
 
 def truth_of(own: SyntheticPairs) -> CopulaParameters:
@@ -305,7 +226,7 @@ class Clock:
         return {f"{stage} (all fits)": seconds for stage, seconds in self.times.items()}
 
 
-def assemble(fits: list[tuple[dict, int]], device: torch.device) -> tuple[list, list, Members]:
+def assemble(fits: list[Fit], device: torch.device) -> tuple[list, list, Members]:
     """Return data sets, patients' rows by part, and ``Members``; a data set's images are once."""
     wanted = {(c["dataset"], c["strength"]): (c, seed) for c, seed in fits}
     drawn = Parallel(n_jobs=min(os.cpu_count() or 1, len(wanted)), prefer="threads")(
@@ -366,12 +287,12 @@ def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
 
 def _steps(c: dict) -> int:
     """Return the steps of a fit; one that is not compiled costs as much for one fit as for ten."""
-    epochs = c["warm_up"]["epochs"] * (1 + len(c["from_scratch"]))
+    epochs = c["warm_up"]["epochs"] * (1 + len(c.get("from_scratch", ())))
     epochs += c["further"]["epochs"] * len(c["arms"])
     return int(epochs * c["n"] / c["warm_up"]["batch_size"])
 
 
-def networks(fits: list[tuple[dict, int]]) -> list[BiChannelViT]:
+def networks(fits: list[Fit]) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
     return [
         BiChannelViT(
@@ -455,27 +376,8 @@ def _regression_error(outputs: torch.Tensor, truth: torch.Tensor) -> dict[str, f
     return {f"RMSE to truth y{k + 1}": float(error[k]) for k in range(2)}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry of ``python -m studies.simulation.fits``."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--study", choices=sorted(STUDIES), nargs="*", default=["simulation"])
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    parser.add_argument("--device")
-    parser.add_argument("--at-once", type=int, default=25, help="most fits trained side by side")
-    parser.add_argument("--results", help="folder of the records")
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of the fits, counted from 0")
-    options = parser.parse_args(arguments)
-    for study in options.study:
-        run_study(
-            study,
-            options.scale,
-            device=options.device,
-            at_once=options.at_once,
-            folder=options.results,
-            only=options.only,
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+STUDIES = {
+    name: Study(name, partial(grid, name), fit, together=("dataset", "fold", "strength"))
+    for name in GRIDS
+}
+"""Fits that differ by data set, fold and dependence share a program."""

@@ -31,13 +31,6 @@ SMOKE = PAPER | {
 }
 
 
-def grid(study: str = "simulation", scale: str = "paper") -> list[tuple[dict[str, Any], int]]:
-    """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``STUDIES``."""
-    base = PAPER if scale == "paper" else SMOKE
-    settings = STUDIES[study](base, scale)
-    return [(base | setting, 0) for setting in settings]
-
-
 def _crossed(datasets: int, folds: int, **changes: Any) -> list[dict[str, Any]]:
     return [{"dataset": d, "fold": f + 1, **changes} for d in range(datasets) for f in range(folds)]
 
@@ -138,7 +131,7 @@ def _overfitting(base: dict, scale: str) -> list[dict]:
     ]
 
 
-STUDIES: dict[str, Callable[[dict, str], list[dict]]] = {
+GRIDS: dict[str, Callable[[dict, str], list[dict]]] = {
     "simulation": _main,
     "simulation-adapters": _adapters,
     "simulation-from-scratch": _from_scratch,
@@ -148,3 +141,9 @@ STUDIES: dict[str, Callable[[dict, str], list[dict]]] = {
     "simulation-strength": _strength,
     "simulation-overfitting": _overfitting,
 }
+
+
+def grid(study: str = "simulation", scale: str = "paper") -> list[tuple[dict[str, Any], int]]:
+    """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``GRIDS``."""
+    base = PAPER if scale == "paper" else SMOKE
+    return [(base | setting, 0) for setting in GRIDS[study](base, scale)]

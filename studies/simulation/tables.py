@@ -16,37 +16,9 @@ from scipy.stats import ttest_ind
 
 from cevit_lib.records import paper_numbers
 from studies.comparison import compare_paired
-from studies.simulation.grid import Grid, study_records
+from studies.study import Grid
 from studies.verdicts.runs import CONTROL, PAPERS_ARM, gain_verdict
 
-__all__ = [
-    "Grid",
-    "against_start",
-    "by_epochs",
-    "compare",
-    "comparisons",
-    "costs",
-    "curves",
-    "epoch_price",
-    "estimate_errors",
-    "gamma_errors",
-    "gamma_frame",
-    "implied_pairs",
-    "left_behind",
-    "means",
-    "metrics_frame",
-    "paired_values",
-    "say",
-    "say_all",
-    "say_by_epochs",
-    "say_gamma",
-    "say_steps",
-    "sensitivity",
-    "study_records",
-    "summary",
-    "table_one",
-    "tuning_frame",
-]
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
     "MAE_L": "MAE y1",
