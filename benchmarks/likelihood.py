@@ -479,8 +479,8 @@ def main(arguments: list[str] | None = None) -> dict:
             print(f"no ViT-B/16 step: {error}", flush=True)
     if options.device == "cuda":
         metrics["agreement"] = agreement()
-        metrics["one_kernel"] = (
-            CopulaLoss(parameters()).cuda().tables[torch.float32].complete.packed is not None
+        metrics["one_kernel"] = isinstance(
+            CopulaLoss(parameters()).cuda().tables[False].fast, torch.Tensor
         )
         metrics["table"] = cuda_table(options, began + options.limit)
     else:

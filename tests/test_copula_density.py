@@ -177,62 +177,6 @@ def test_confident_and_wrong_keeps_value_and_gradient():
         assert (gradient[0, 2:] < -0.3).all()
 
 
-class TestPrintedFormulas:
-    """Equation (10) and Corollary A.1 as printed: their cells sum to one or not, and none of that makes them right."""
-
-    outputs = np.array([[0.0, 0.0, 0.691, 1.643], [0.0, 0.0, -1.473, -0.326]])
-
-    def test_the_sum_of_the_printed_cells_sees_nothing(self):
-        from cevit_lib.copula.printed import printed_conditional_cells
-
-        cells = printed_conditional_cells(tensor(OUTPUTS), tensor(rows_with((0, 0))), PAPER)
-        torch.testing.assert_close(
-            cells.flatten(1).sum(1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14
-        )
-
-    def test_a_printed_cell_is_negative_where_the_right_one_is_a_probability(self):
-        y = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
-        from cevit_lib.copula.printed import printed_conditional_cells
-
-        cells = printed_conditional_cells(tensor(self.outputs), tensor(y), PAPER)
-        assert cells[1, 1, 0] < -0.01
-        assert torch.isnan(log_density(tensor(self.outputs), tensor(y), PAPER, formula="printed"))[
-            1
-        ]
-        right = density(self.outputs, y, PAPER)
-        expected = [grid_density(o, r, GAMMA, SCALE) for o, r in zip(self.outputs, y, strict=True)]
-        np.testing.assert_allclose(right, expected, rtol=1e-11)
-        assert (right > 0).all()
-
-    def test_printed_agrees_where_no_threshold_enters_wrongly(self):
-        """At mu = 0 the threshold and the raw logit are both 0, so equation (10) is right there."""
-        outputs = OUTPUTS.copy()
-        outputs[:, 2:] = 0
-        for label in CELLS:
-            y = rows_with(label)
-            np.testing.assert_allclose(
-                density(outputs, y, PAPER, formula="printed"),
-                density(outputs, y, PAPER),
-                rtol=1e-10,
-            )
-
-    def test_corollary_differs_wherever_a_label_is_positive(self):
-        zero = density(OUTPUTS, rows_with((0, 0)), PAPER, formula="printed-corollary")
-        np.testing.assert_allclose(zero, density(OUTPUTS, rows_with((0, 0)), PAPER), rtol=1e-10)
-        one = (
-            log_density(
-                tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="printed-corollary"
-            )
-            .exp()
-            .numpy()
-        )
-        assert not np.isclose(one, density(OUTPUTS, rows_with((0, 1)), PAPER), rtol=0.05).any()
-
-    def test_unknown_formula(self):
-        with pytest.raises(ValueError, match="printed-corollary"):
-            log_density(tensor(OUTPUTS), tensor(rows_with((0, 1))), PAPER, formula="guess")
-
-
 @pytest.mark.parametrize(
     ("outputs", "y", "error", "message"),
     [

@@ -12,8 +12,8 @@ import pytest
 import torch
 from copula_oracles import GAMMA, SCALE
 
-from cevit_lib.copula import CopulaLoss, CopulaParameters, condition, log_density
-from cevit_lib.copula.conditional import all_patterns, packed_for_gpu
+from cevit_lib.copula import CopulaLoss, CopulaParameters, likelihood_constants, log_density
+from cevit_lib.copula.conditioning import all_patterns, prepared
 
 PAPER = CopulaParameters(GAMMA, SCALE)
 OPPOSED = CopulaParameters([[1, 0.2, -0.5], [0.2, 1, -0.8], [-0.5, -0.8, 1]], [0.7])
@@ -56,14 +56,14 @@ def interpreted(tmp_path_factory):
     cases = []
     for parameters, spread in CASES:
         outputs, y = batch(parameters, spread)
-        table = pack(condition(parameters, all_patterns(parameters.p0)))
+        table = pack(likelihood_constants(parameters, all_patterns(parameters.p0)))
         cases.append((outputs, y, table, True))
         cases.append((outputs.float().T.contiguous().T, y.float(), table, True))
-        cases.append((outputs, y.nan_to_num(1.0), pack(condition(parameters)), False))
+        cases.append((outputs, y.nan_to_num(1.0), pack(likelihood_constants(parameters)), False))
     broken = torch.tensor(
         [[0.0, torch.nan, 1.0, 1.0], [0.0, 0.0, torch.nan, 1.0], [0.0, 0.0, 0.0, torch.inf]]
     )
-    cases.append((broken, torch.zeros(3, 4), pack(condition(PAPER)), False))
+    cases.append((broken, torch.zeros(3, 4), pack(likelihood_constants(PAPER)), False))
     file = tmp_path_factory.mktemp("kernel") / "cases.pt"
     torch.save(cases, file)
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
@@ -123,10 +123,8 @@ def test_the_kernel_hides_no_broken_output(interpreted):
 
 
 def test_no_kernel_without_its_device():
-    assert packed_for_gpu(condition(PAPER)) is None
-    assert all(
-        table.packed is None for tables in CopulaLoss(PAPER).tables.values() for table in tables
-    )
+    assert isinstance(prepared(likelihood_constants(PAPER)), tuple)
+    assert all(isinstance(table.fast, tuple) for table in CopulaLoss(PAPER).tables.values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -134,7 +132,7 @@ def test_no_kernel_without_its_device():
 def test_the_gpu_gives_the_numbers_of_the_cpu(parameters, spread):
     outputs, y = batch(parameters, spread, 5000)
     loss = CopulaLoss(parameters, reduction="none", validate=False).cuda()
-    assert loss.tables[torch.float64].patterns.packed is not None
+    assert isinstance(loss.tables[True].fast, torch.Tensor)
     leaf = outputs.cuda().requires_grad_()
     value = -loss(leaf, y.cuda())  # the loss is minus the log density
     value.sum().backward()

@@ -68,18 +68,6 @@ def test_cells_given_the_measurements():
     torch.testing.assert_close(nothing, class_probabilities(X, parameters), rtol=1e-12, atol=0)
 
 
-def test_printed_cells_swap_the_corners():
-    """The printed p_(1,1) is the probability of (0, 0), and the printed four do not sum to one."""
-    outputs = logits([0.7, 0.4])
-    right, printed = (
-        class_probabilities(outputs, PAPER),
-        class_probabilities(outputs, PAPER, formula="printed"),
-    )
-    assert float(printed[0, 1, 1]) == pytest.approx(float(right[0, 0, 0]), rel=1e-12)
-    assert float(printed.sum()) == pytest.approx(1 + 2 * float(right[0, 0, 0]), rel=1e-12)
-    assert abs(float(printed.sum()) - 1) > 0.4
-
-
 def test_classifiers():
     near = logits([0.55, 0.55])
     assert bayes_classifier(near, PAPER).tolist() == [[1, 1]]
@@ -87,7 +75,6 @@ def test_classifiers():
     split = logits([0.51, 0.3])
     assert marginal_classifier(split, PAPER).tolist() == [[1, 0]]
     assert bayes_classifier(split, PAPER).tolist() == [[0, 0]]
-    assert bayes_classifier(near, PAPER, formula="printed").tolist() != [[1, 1]]
     three = CopulaParameters.independent([], 3)
     assert bayes_classifier(torch.tensor([[2.0, -1.0, 3.0]]), three).tolist() == [[1, 0, 1]]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy.integrate import dblquad
 
-from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.copula import CopulaParameters
 from cevit_lib.normal import log_multivariate_normal_cdf
 from studies import theory
+from studies.errata.printed import printed_conditional_cells
 
 RHO = 0.569
 
@@ -92,9 +93,7 @@ def test_two_transcriptions_of_the_printed_corollary_agree():
     mean, covariance = residual @ regression, theory.conditional_covariance(gamma)
     parameters = CopulaParameters(gamma, [1.0, 1.0])
     outputs = theory.tensor(theory.outputs_from_scores(scores))
-    cells = class_probabilities(outputs, parameters, theory.tensor(y), formula="printed-corollary")[
-        0
-    ]
+    cells = printed_conditional_cells(outputs, theory.tensor(y), parameters, "corollary")[0]
     for labels in product((0, 1), repeat=2):
         here = theory.printed_limits_probability(labels, -scores[0, 2:], mean, covariance)
         assert float(cells[labels]) == pytest.approx(here, abs=1e-10)

@@ -1,11 +1,14 @@
-"""The mixed Gaussian copula: parameters, likelihood, losses, predictions (Theorem 2.1, Corollary A.1, Section 3.3)."""
+"""The mixed Gaussian copula: parameters, likelihood, losses, predictions (Theorem 2.1, Section 3.3).
 
-from cevit_lib.copula.conditional import Conditional, condition, tabulate
+``scores_given(correlation, target, given)`` is the law of one block of latent scores given another, for
+likelihood, estimators and theory; ``condition_on`` updates the predictions of responses.
+"""
+
+from cevit_lib.copula.conditioning import likelihood_constants, scores_given
 from cevit_lib.copula.density import log_density
 from cevit_lib.copula.losses import CopulaLoss, EmpiricalLoss
 from cevit_lib.copula.parameters import MINIMUM_EIGENVALUE, CopulaParameters
 from cevit_lib.copula.prediction import (
-    Completed,
     bayes_classifier,
     class_probabilities,
     condition_on,
@@ -15,17 +18,15 @@ from cevit_lib.copula.validation import check_labels
 
 __all__ = [
     "MINIMUM_EIGENVALUE",
-    "Completed",
-    "Conditional",
     "CopulaLoss",
     "CopulaParameters",
     "EmpiricalLoss",
     "bayes_classifier",
     "check_labels",
     "class_probabilities",
-    "condition",
     "condition_on",
+    "likelihood_constants",
     "log_density",
     "marginal_classifier",
-    "tabulate",
+    "scores_given",
 ]

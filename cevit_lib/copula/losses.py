@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cevit_lib.copula.conditional import tabulate
+from cevit_lib.copula.conditioning import tabulate
 from cevit_lib.copula.density import log_density, may_be_missing, same_dtype, without_autocast
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.validation import check_labels, check_same_shape
@@ -61,12 +61,10 @@ class CopulaLoss(nn.Module):
         self._set(parameters)
 
     def _set(self, parameters: CopulaParameters) -> None:
-        """Keep the parameters and, where they are fixed, their constants in both working precisions."""
-        self.copula = parameters
-        self.tables = {}
+        """Keep the parameters and, where they are fixed, what the likelihood makes of them."""
+        self.copula, self.tables = parameters, None
         if not parameters.requires_grad:
-            exact = tabulate(parameters)
-            self.tables = {dtype: exact.to(dtype) for dtype in (torch.float32, torch.float64)}
+            self.tables = {missing: tabulate(parameters, missing) for missing in (False, True)}
 
     def _apply(self, fn, recurse: bool = True):
         """Follow the module to another device; ``.half()`` and the like leave the parameters in float64."""
@@ -74,13 +72,6 @@ class CopulaLoss(nn.Module):
         if device not in (self.copula.correlation.device, torch.device("mps", 0)):
             self._set(self.copula.to(device))
         return super()._apply(fn, recurse)
-
-    def _precision(self, outputs: Tensor) -> torch.dtype:
-        """Return the dtype that the constants are used in: float64 always where the CPU's quick route works in it."""
-        if outputs.dtype == torch.float64 or not self.tables:
-            return torch.float64
-        quick = self.tables[torch.float64].complete.rules and not torch.compiler.is_compiling()
-        return torch.float64 if quick else torch.float32
 
     def forward(
         self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None
@@ -94,12 +85,9 @@ class CopulaLoss(nn.Module):
             outputs, y = outputs.cpu(), y.cpu()
         if parameters is None and outputs.device != self.copula.correlation.device:
             self.to(outputs.device)
-        tables = None
-        if parameters is None:
-            parameters = self.copula
-            tables = self.tables.get(self._precision(outputs))
+        known = (self.copula, self.tables) if parameters is None else (parameters, None)
         values = log_density(
-            outputs, y, parameters, validate=self.validate, missing=self.missing, tables=tables
+            outputs, y, known[0], validate=self.validate, missing=self.missing, tables=known[1]
         )
         return -REDUCTIONS[self.reduction](values)
 
@@ -134,12 +122,8 @@ class EmpiricalLoss(nn.Module):
         missing: bool | None = None,
     ) -> None:
         super().__init__()
-        self.p0, self.reduction, self.validate, self.missing = (
-            p0,
-            _known(reduction),
-            validate,
-            missing,
-        )
+        self.p0, self.reduction = p0, _known(reduction)
+        self.validate, self.missing = validate, missing
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
@@ -160,9 +144,7 @@ def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tens
     """Return each observation's squared errors and cross entropies, added (n,)."""
     if missing:
         observed = ~torch.isnan(y)
-        y = torch.where(
-            observed, y, 0.0
-        )  # before any arithmetic: a NaN masked afterwards leaves a NaN gradient
+        y = torch.where(observed, y, 0.0)  # before any arithmetic: no NaN can reach a gradient
     squared = (outputs[:, :p0] - y[:, :p0]).square()
     crossed = nn.functional.binary_cross_entropy_with_logits(
         outputs[:, p0:], y[:, p0:], reduction="none"

@@ -8,15 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.copula.conditional import condition
-from cevit_lib.copula.density import log_cell, log_density, same_dtype, upper_limits
+from cevit_lib.copula.conditioning import likelihood_constants
+from cevit_lib.copula.density import log_density, log_density_of_scores, same_dtype, scores
 from cevit_lib.copula.parameters import CopulaParameters
-from cevit_lib.copula.printed import printed_conditional_cells, printed_prediction_cells
 from cevit_lib.copula.validation import check_labels, check_outputs, check_pair
 
 
 def class_probabilities(
-    outputs: Tensor, parameters: CopulaParameters, y: Tensor | None = None, formula: str = "right"
+    outputs: Tensor, parameters: CopulaParameters, y: Tensor | None = None
 ) -> Tensor:
     r"""Return the joint probabilities of the binary responses (Section 3.3, put right).
 
@@ -31,8 +30,6 @@ def class_probabilities(
     y : tensor, shape (n, p), optional
         Where given, the probabilities are conditional on its continuous responses (NaN: not measured); its labels are
         not looked at.
-    formula : {"right", "printed", "printed-corollary"}
-        The printed cells (never the default) need not be probabilities.
 
     Returns
     -------
@@ -53,28 +50,24 @@ def class_probabilities(
     """
     check_outputs(outputs, parameters)
     outputs = same_dtype(outputs, outputs)[0]
-    if formula != "right":
-        if y is None:
-            return printed_prediction_cells(outputs, parameters)
-        return printed_conditional_cells(outputs, y.to(outputs), parameters, formula)
+    p0, p1, n, count = parameters.p0, parameters.p1, len(outputs), 2**parameters.p1
     measured = torch.full_like(outputs, torch.nan) if y is None else y.to(outputs)
-    measured = measured[:, : parameters.p0]
-    cells = torch.tensor(
-        list(product((0.0, 1.0), repeat=parameters.p1)), dtype=outputs.dtype, device=outputs.device
-    )
-    n, count = len(outputs), len(cells)
-    responses = torch.cat(
-        (measured.repeat_interleave(count, 0), cells.repeat(n, 1)), 1
-    )  # (n * cells, p)
+    cells = list(product((0.0, 1.0), repeat=p1))
+    cells = torch.tensor(cells, dtype=outputs.dtype, device=outputs.device)
+    responses = (measured[:, :p0].repeat_interleave(count, 0), cells.repeat(n, 1))
     logs = log_density(
-        outputs.repeat_interleave(count, 0), responses, parameters, validate=False, missing=True
+        outputs.repeat_interleave(count, 0),
+        torch.cat(responses, 1),  # (n * cells, p)
+        parameters,
+        validate=False,
+        missing=True,
     )
     # the density of what was measured is common to an observation's cells and cancels
-    return torch.softmax(logs.reshape(n, count), 1).reshape(n, *[2] * parameters.p1)
+    return torch.softmax(logs.reshape(n, count), 1).reshape(n, *[2] * p1)
 
 
 def bayes_classifier(
-    outputs: Tensor, parameters: CopulaParameters, y: Tensor | None = None, formula: str = "right"
+    outputs: Tensor, parameters: CopulaParameters, y: Tensor | None = None
 ) -> Tensor:
     """Return the labels of each observation's most probable cell (Section 3.3), shape (n, p1), integers 0 and 1.
 
@@ -83,7 +76,7 @@ def bayes_classifier(
     """
     if parameters.p1 == 0:
         return outputs.new_zeros(len(outputs), 0, dtype=torch.long)
-    best = class_probabilities(outputs, parameters, y, formula).flatten(1).argmax(1)
+    best = class_probabilities(outputs, parameters, y).flatten(1).argmax(1)
     places = torch.arange(parameters.p1 - 1, -1, -1, device=outputs.device)
     return (best[:, None] >> places) & 1
 
@@ -107,23 +100,21 @@ class Completed(NamedTuple):
         Of a positive label; 0 or 1 where observed.
     """
 
-    mean: Tensor  # (n, p0) conditional means of the continuous responses
-    sd: Tensor  # (n, p0) conditional standard deviations, 0 where observed
-    probability: (
-        Tensor  # (n, p1) conditional probabilities of a positive label; 0 or 1 where observed
-    )
+    mean: Tensor
+    sd: Tensor
+    probability: Tensor
 
 
 def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParameters) -> Completed:
     r"""Return what is known of the missing responses once the others were measured.
 
-    A missing label: the two densities with that label set to 1 and to 0 give its odds. A missing continuous response:
-    with :math:`m` and :math:`\Sigma` the moments of the latent vector given the measured residuals, and
-    :math:`\log P` the log probability of the observed labels as a function of the scores' mean :math:`\mu_B`,
+    A missing label: the two densities with that label set to 1 and to 0 give its odds. A missing
+    continuous response: with :math:`L(s)` the log density of what was observed when the latent vector's
+    mean is moved by :math:`s`,
 
     .. math::
-       E(u_j \mid \cdot) = m_j + \Sigma_{jB} \nabla \log P, \qquad
-       Var(u_j \mid \cdot) = \Sigma_{jj} + \Sigma_{jB} \{\nabla^2 \log P\} \Sigma_{Bj},
+       E(u \mid \cdot) = \Gamma \nabla L, \qquad Var(u \mid \cdot) = \Gamma + \Gamma \{\nabla^2 L\} \Gamma
+       \qquad \text{at } s = 0,
 
     which are Tallis' moments of a truncated normal vector, written by derivatives.
 
@@ -182,44 +173,20 @@ def _missing_continuous(
     outputs: Tensor, y: Tensor, parameters: CopulaParameters
 ) -> tuple[Tensor, Tensor]:
     """Return mean and SD of each continuous response given everything observed, both (n, p0)."""
-    p0 = parameters.p0
-    observed = ~torch.isnan(y[:, :p0])
-    measured = torch.where(observed, y[:, :p0], outputs[:, :p0])
-    location, covariance = _latent_moments(
-        (measured - outputs[:, :p0]) / parameters.scale, observed, parameters
+    p0, observed = parameters.p0, ~torch.isnan(y[:, : parameters.p0])
+    c, shift = likelihood_constants(parameters, observed), torch.zeros_like(y, requires_grad=True)
+    at = scores(outputs, y, c.inverse_scale)
+    moved = at._replace(
+        residual=at.residual - observed * shift[:, :p0], score=at.score + shift[:, p0:]
     )
-    gradient, hessian = _cell_derivatives(outputs, y, parameters)
-    cross = covariance[:, :p0, p0:]  # (n, p0, p1)
-    mean = location[:, :p0] + (cross @ gradient.unsqueeze(-1)).squeeze(-1)
-    variance = covariance.diagonal(dim1=1, dim2=2)[:, :p0] + ((cross @ hessian) * cross).sum(-1)
-    mean = torch.where(observed, y[:, :p0], outputs[:, :p0] + parameters.scale * mean)
-    return mean, torch.where(observed, 0.0, parameters.scale * variance.clamp_min(0).sqrt())
-
-
-def _latent_moments(
-    residual: Tensor, observed: Tensor, parameters: CopulaParameters
-) -> tuple[Tensor, Tensor]:
-    """Return mean (n, p) and covariance (n, p, p) of the latent vector given the observed residuals."""
-    p0, gamma = parameters.p0, parameters.correlation
-    precision = condition(parameters, observed).precision  # zero rows and columns where missing
-    regression = gamma[:, :p0] @ precision  # (n, p, p0)
-    return (regression @ residual.unsqueeze(-1)).squeeze(-1), gamma - regression @ gamma[:p0]
-
-
-def _cell_derivatives(
-    outputs: Tensor, y: Tensor, parameters: CopulaParameters
-) -> tuple[Tensor, Tensor]:
-    """Return gradient (n, p1) and Hessian (n, p1, p1) of the observed cell's log probability in the scores' mean."""
-    shift = torch.zeros_like(outputs[:, parameters.p0 :])
-    if parameters.p1 == 0:
-        return shift, shift.new_zeros(len(shift), 0, 0)
-    shift.requires_grad_()
-    c = condition(parameters, ~torch.isnan(y[:, : parameters.p0]))
-    upper, sign = upper_limits(outputs, y, c, missing=True)
-    value = log_cell(upper + sign * c.inverse_sd * shift, sign, c).sum()
+    value = log_density_of_scores(moved, c).sum()
     (gradient,) = torch.autograd.grad(value, shift, create_graph=True)
-    rows = [
+    columns = [
         torch.autograd.grad(column.sum(), shift, retain_graph=True)[0]
         for column in gradient.unbind(1)
     ]
-    return gradient.detach(), torch.stack(rows, 1)
+    known = parameters.correlation[:p0]
+    mean = outputs[:, :p0] + parameters.scale * (gradient.detach() @ known.T)
+    variance = 1 + ((known @ torch.stack(columns, 1)) * known).sum(-1)
+    sd = parameters.scale * variance.clamp_min(0).sqrt()
+    return torch.where(observed, y[:, :p0], mean), torch.where(observed, 0.0, sd)

@@ -21,8 +21,7 @@ def check_cells(cells: Any) -> np.ndarray:
     Raises
     ------
     ShapeError, LabelError
-        Another shape, or rows that are no distributions; ``class_probabilities(...,
-        formula="printed")`` gives such.
+        Another shape, or rows that are no distributions (as the cells that the paper prints).
     """
     cells = as_array(cells)
     if cells.ndim != 3 or cells.shape[1:] != (2, 2):

@@ -70,10 +70,12 @@ class _LogBivariate(Elementwise):
 def _in_double(*operands) -> tuple[list[Tensor], torch.dtype]:
     """The operands in float64 and of one shape, and the dtype of the result."""
     tensors = [v for v in operands if isinstance(v, Tensor)]
-    double = any(v.dtype == torch.float64 for v in tensors)
+    dtypes = {v.dtype for v in tensors} or {torch.get_default_dtype()}
     device = next((v.device for v in sorted(tensors, key=Tensor.dim, reverse=True)), None)
     exact = [torch.as_tensor(v, device=device, dtype=torch.float64) for v in operands]
-    return torch.broadcast_tensors(*exact), torch.float64 if double else torch.float32
+    return torch.broadcast_tensors(
+        *exact
+    ), torch.float64 if torch.float64 in dtypes else torch.float32
 
 
 def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:

@@ -18,15 +18,18 @@ HALF_LOG_TWO_PI = 0.5 * LOG_TWO_PI
 FAR_LOGIT = 600.0  # beyond it a label's smaller probability is no float64 number
 
 
-def may_branch(tensor: Tensor) -> bool:
-    """Say whether values may be looked at: on a CPU, and not under ``torch.compile`` or ``vmap``."""
-    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
-        return False
+def has_memory(tensor: Tensor) -> bool:
+    """Say whether the tensor has values, which those of ``torch.func`` have not."""
     try:
-        tensor.reshape(-1)[:1].sum().item()
-    except RuntimeError:  # under torch.func.vmap no value can be looked at
+        tensor.data_ptr()
+    except RuntimeError:
         return False
     return True
+
+
+def may_branch(tensor: Tensor) -> bool:
+    """Say whether its values may be looked at: on a CPU, not under ``torch.compile`` or ``torch.func``."""
+    return not torch.compiler.is_compiling() and tensor.device.type == "cpu" and has_memory(tensor)
 
 
 def normal_cdf(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from joblib import Parallel, delayed
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from cevit_lib.copula import CopulaParameters, EmpiricalLoss, condition
+from cevit_lib.copula import CopulaParameters, EmpiricalLoss, likelihood_constants
 from cevit_lib.errors import ParameterError
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.training.algorithm import Parameters, Source, estimated
@@ -262,7 +262,7 @@ class EnsembleCopulaLoss:
             raise ParameterError(
                 f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}."
             )
-        parts = [condition(one.detach()) for one in parameters]
+        parts = [likelihood_constants(one.detach()) for one in parameters]
         stack = {
             name: torch.cat([getattr(part, name) for part in parts]).float().to(device)
             for name in ("precision", "loading", "inverse_sd", "correlation", "constant")

@@ -17,16 +17,23 @@ from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
 from cevit_lib.estimation import ExactEM
 from cevit_lib.records import find_record, load_records, new_record, write_record
 from studies import theory
+from studies.errata.printed import printed_conditional_cells
 
 STUDY = "formula-checks"
 SEED = 20261128
 
 
-def observed_cells(outputs, y, parameters, formula: str) -> np.ndarray:
-    """P(y3, y4 | residuals) of the labels that occurred, by the right or a printed formula: (n,)."""
-    cells = class_probabilities(
-        theory.tensor(outputs), parameters, theory.tensor(y), formula=formula
-    ).numpy()
+def conditional_cells(outputs, y, parameters) -> dict[str, np.ndarray]:
+    """P(y3, y4 | residuals) by the right formula and as printed, both (n, 2, 2)."""
+    outputs, y = theory.tensor(outputs), theory.tensor(y)
+    return {
+        "right": class_probabilities(outputs, parameters, y).numpy(),
+        "printed": printed_conditional_cells(outputs, y, parameters).numpy(),
+    }
+
+
+def of_the_labels(cells: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The cells (n,) of the labels that occurred."""
     return cells[np.arange(len(y)), y[:, 2].astype(int), y[:, 3].astype(int)]
 
 
@@ -38,17 +45,15 @@ def check_theorem(c: dict, rng: np.random.Generator) -> dict:
         errors = rng.standard_normal((c["n"], 4)) @ np.linalg.cholesky(theory.TOY_CORRELATION).T
         sums = theory.scores_from_outputs(outputs) + errors
         y = np.concatenate([outputs[:, :2] + errors[:, :2], sums[:, 2:] > 0], 1)
-        right, printed = (observed_cells(outputs, y, parameters, f) for f in ("right", "printed"))
+        cells = conditional_cells(outputs, y, parameters)
+        right, printed = (of_the_labels(cells[name], y) for name in ("right", "printed"))
         positive = printed > 0
         gap = np.abs(np.log(printed[positive]) - np.log(right[positive]))
-        cells = class_probabilities(
-            theory.tensor(outputs), parameters, theory.tensor(y), formula="printed"
-        )
         found[f"{sd:g}"] = {
             "share_not_positive": float(1 - positive.mean()),
             "mean_log_error": float(gap.mean()),
             "smallest": float(printed.min()),
-            "largest_sum_error": float((cells.sum((1, 2)) - 1).abs().max()),
+            "largest_sum_error": float(np.abs(cells["printed"].sum((1, 2)) - 1).max()),
         }
     return {"by_logit_sd": found, "right_against_integral": gap_to_integral(rng)} | worked_example()
 
@@ -76,10 +81,8 @@ def worked_example() -> dict:
     """The pages' example: mu = (-1.473, -.326), labels (1, 0), residuals 0."""
     parameters = CopulaParameters(theory.TOY_CORRELATION, [1.0, 1.0])
     outputs, y = np.array([[0.0, 0.0, -1.473, -0.326]]), np.array([[0.0, 0.0, 1.0, 0.0]])
-    return {
-        f"example_{f}": float(observed_cells(outputs, y, parameters, f)[0])
-        for f in ("right", "printed")
-    }
+    cells = conditional_cells(outputs, y, parameters)
+    return {f"example_{name}": float(of_the_labels(cells[name], y)[0]) for name in cells}
 
 
 def random_cell(size: int, rng: np.random.Generator):

@@ -10,7 +10,8 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from studies.theory._arrays import bivariate_cdf, ndtr
+from studies.errata.printed import printed_corollary
+from studies.theory._arrays import bivariate_cdf, ndtr, tensor
 
 
 def normal_cdf(upper, mean, covariance, nodes: int = 40) -> float:
@@ -77,17 +78,9 @@ def inclusion_exclusion_probability(labels, thresholds, mean, covariance) -> flo
 
 
 def printed_limits_probability(labels, thresholds, mean, covariance) -> float:
-    """The sum of Corollary A.1 with its printed limits: -c_k for k in A without T. Kept, wrong: it falls below zero.
-
-    A second transcription, independent of ``formula="printed-corollary"`` in ``cevit_lib.copula``; a test compares.
-    """
-    labels, thresholds = np.asarray(labels), np.asarray(thresholds, dtype=float)
-    total = 0.0
-    for flipped in subsets(np.flatnonzero(labels == 1)):
-        limits = np.where(labels == 1, -thresholds, thresholds)
-        limits[list(flipped)] = thresholds[list(flipped)]
-        total += (-1) ** len(flipped) * normal_cdf(limits, mean, covariance)
-    return total
+    """The sum of Corollary A.1 with its printed limits: -c_k for k in A without T. Kept, wrong: it falls below zero."""
+    rows = (tensor(a)[None] for a in (labels, thresholds, mean))
+    return float(printed_corollary(*rows, tensor(covariance)))
 
 
 def printed_expansion_probability(labels, thresholds, mean, covariance) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
+from studies.errata.printed import printed_prediction_cells
 from studies.theory._arrays import bivariate_cdf, ndtr
 
 
@@ -50,11 +51,12 @@ def implied_latent_correlation(estimated_covariance, true_covariance, correlatio
 def cell_probabilities(p3, p4, correlation: float, formula: str = "right") -> np.ndarray:
     """P(y3, y4) of the four cells from the marginal probabilities: (n, 2, 2), indexed [:, y3, y4] (Section 3.3).
 
-    ``formula="printed"`` gives the cells as printed, which are not probabilities (see ``cevit_lib.copula``).
+    ``formula="printed"`` gives the cells as printed, which are not probabilities (see ``studies.errata.printed``).
     """
     logits = np.stack([np.log(p) - np.log1p(-p) for p in (np.asarray(p3), np.asarray(p4))], 1)
     parameters = CopulaParameters([[1.0, correlation], [correlation, 1.0]], [])
-    return class_probabilities(torch.as_tensor(logits), parameters, formula=formula).numpy()
+    cells = class_probabilities if formula == "right" else printed_prediction_cells
+    return cells(torch.as_tensor(logits), parameters).numpy()
 
 
 @dataclass(frozen=True)

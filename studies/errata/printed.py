@@ -1,0 +1,132 @@
+r"""The paper's formulas as they are printed, kept so that the book can show where they part from the right ones.
+
+* Equation (10), ``"bracket"``: :math:`\Phi_2` is printed at :math:`(-\mu_3, -\mu_4)`; its thresholds are
+  :math:`c_k = \Phi^{-1}\{\mathcal S(-\mu_k)\}`, as in the univariate terms. The four printed cells still
+  sum to one.
+* Corollary A.1, ``"corollary"``: for a positive label that is not flipped the upper limit is printed as
+  :math:`-c_k`; in an inclusion-exclusion it is :math:`+\infty`.
+* Section 3.3: the printed :math:`\hat p_{(1,1)}` is the probability of (0, 0), and the printed
+  :math:`\hat p_{(0,0)}` adds :math:`\hat p_{(1,1)}` where it has to be subtracted.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from cevit_lib.copula import CopulaParameters, likelihood_constants
+from cevit_lib.errors import ShapeError
+from cevit_lib.normal import (
+    bivariate_normal_cdf,
+    log_multivariate_normal_cdf,
+    log_normal_cdf,
+    normal_score,
+)
+
+
+def printed_log_density(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
+) -> Tensor:
+    """Return the log density (n,) as printed; NaN where its probability is negative or ``y`` has NaN.
+
+    Parameters
+    ----------
+    outputs, y : tensors, shape (n, p)
+    parameters : CopulaParameters
+    variant : {"bracket", "corollary"}
+        Equation (10), for two labels, or Corollary A.1, for any number.
+    """
+    c = likelihood_constants(parameters).to(outputs)
+    p0 = parameters.p0
+    residual = (y[:, :p0] - outputs[:, :p0]) * c.inverse_scale
+    probability = _cell(outputs, y, parameters, variant)
+    return probability.log() - 0.5 * ((residual @ c.precision[0]) * residual).sum(-1) + c.constant
+
+
+def printed_conditional_cells(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
+) -> Tensor:
+    """Return what a printed formula takes for P(labels | continuous responses), shape (n, 2, ..., 2).
+
+    Arguments as in ``printed_log_density``; the labels in ``y`` are not used.
+    """
+    cells = []
+    for cell in product((0.0, 1.0), repeat=parameters.p1):
+        labels = outputs.new_tensor(cell).expand(len(outputs), -1)
+        filled = torch.cat((y[:, : parameters.p0].to(outputs), labels), 1)
+        cells.append(_cell(outputs, filled, parameters, variant))
+    return torch.stack(cells, -1).reshape(-1, *[2] * parameters.p1)
+
+
+def printed_prediction_cells(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
+    """Return the four cells of Section 3.3 as printed, (n, 2, 2) indexed [y_3, y_4]; they need not sum to one."""
+    _need_two_labels(parameters)
+    score = normal_score(outputs[:, -2:])
+    p3, p4 = torch.sigmoid(outputs[:, -2:]).unbind(1)
+    rho = parameters.correlation[-1, -2].to(outputs)
+    p11 = bivariate_normal_cdf(-score[:, 0], -score[:, 1], rho)
+    p01, p10 = p4 - p11, p3 - p11
+    return torch.stack((1 + p11 - p01 - p10, p01, p10, p11), -1).reshape(-1, 2, 2)
+
+
+def printed_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
+    """Return the labels (n, 2) of the largest of the four printed cells of Section 3.3."""
+    best = printed_prediction_cells(outputs, parameters).flatten(1).argmax(1)
+    return torch.stack((best // 2, best % 2), 1)
+
+
+def printed_corollary(
+    labels: Tensor, threshold: Tensor, mean: Tensor, covariance: Tensor
+) -> Tensor:
+    """Return the alternating sum of Corollary A.1 (n,) with its printed limits, for any number of labels.
+
+    Parameters
+    ----------
+    labels, threshold, mean : tensors, shape (n, p1)
+        ``threshold`` is ``c``, ``mean`` that of the latent scores given the residuals.
+    covariance : tensor, shape (..., p1, p1)
+        Of the latent scores given the residuals.
+    """
+    total = 0.0
+    for flipped in product((0.0, 1.0), repeat=labels.shape[-1]):
+        flipped = labels.new_tensor(flipped)
+        subset = torch.where(flipped == 1, labels, 1.0).prod(-1)  # 1 where all flipped are positive
+        limit = torch.where((labels == 1) & (flipped == 0), -threshold, threshold)
+        probability = log_multivariate_normal_cdf(limit, mean, covariance).exp()
+        total = total + (-1) ** int(flipped.sum()) * subset * probability
+    return total
+
+
+def _need_two_labels(parameters: CopulaParameters) -> None:
+    if parameters.p1 != 2:
+        raise ShapeError(f"this printed formula is for two binary responses, not {parameters.p1}")
+
+
+def _cell(outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str) -> Tensor:
+    """Return the printed probability (n,) of the labels in ``y`` given its continuous responses."""
+    c, p0 = likelihood_constants(parameters).to(outputs), parameters.p0
+    logit, labels = outputs[:, p0:], y[:, p0:]
+    residual = (y[:, :p0] - outputs[:, :p0]) * c.inverse_scale
+    mean = residual @ c.loading[0].mT  # of the latent scores, in their SDs
+    threshold = -normal_score(logit) * c.inverse_sd
+    if variant == "bracket":
+        _need_two_labels(parameters)
+        return _bracket(threshold - mean, -logit * c.inverse_sd - mean, c.correlation, labels)
+    if variant == "corollary":
+        return printed_corollary(labels, threshold, mean, c.correlation)
+    raise ValueError(f"variant must be 'bracket' or 'corollary', not {variant!r}")
+
+
+def _bracket(right: Tensor, raw: Tensor, correlation: Tensor, labels: Tensor) -> Tensor:
+    """Return the bracket of equation (10): right univariate limits, raw logits in the bivariate one."""
+    below = log_normal_cdf(right).exp()
+    both = bivariate_normal_cdf(raw[:, 0], raw[:, 1], correlation[:, 0, 1])
+    y3, y4 = labels[:, 0], labels[:, 1]
+    return (
+        y4 * (1 - 2 * y3) * below[:, 0]
+        + y3 * (1 - 2 * y4) * below[:, 1]
+        + (1 - 2 * y3) * (1 - 2 * y4) * both
+        + y3 * y4
+    )
