@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,6 @@ ROOMS = reference.rooms(ROOT)
 GENERATED = [f"book/api/{room}" for room in ROOMS[1:]]
 #: Blocks of code look alike on all pages, and axe takes long over them: it reads those of this one.
 CODE_READ_ON = "book/executed/only_the_loss"
-AXE = ROOT / "tests" / "axe" / "axe.min.js"
 LIMIT = 1_500_000  # bytes of a page without the shared MathJax and theme
 
 
@@ -159,7 +159,8 @@ def axe_faults(tab, theme: str, code: bool = True) -> list[str]:
     """What axe calls serious or critical on an open page, with or without its blocks of code."""
     if not tab.evaluate("() => 'axe' in window"):
         tab.add_style_tag(content="* { transition: none !important; animation: none !important; }")
-        tab.evaluate(AXE.read_text() + "; 0")
+        axe = files("axe_playwright_python") / "axe.min.js"
+        tab.evaluate(axe.read_text(encoding="utf-8") + "; 0")
     options = {"resultTypes": ["violations"], "preload": False}
     context = {"exclude": [] if code else [[".highlight"]]}
     if theme == "dark":
