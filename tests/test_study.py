@@ -1,5 +1,7 @@
 """One object for a study: it fits what is missing and says what a page may draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,44 @@ def test_a_new_arm_is_added_and_nothing_else_moves(tmp_path, monkeypatch):
     with pytest.raises(ProvenanceError, match="has outdated arms: two"):
         refuse_unpublishable(stored, tmp_path)
     assert study.refit(before[0])["metrics"] == before[0]["metrics"]
+
+
+def small(study: str, arms: list[str]) -> tuple[dict, int]:
+    """One fit at smoke size, without weights that would have to be made first."""
+    if study == "ablation":
+        from studies.ablation.settings import SMOKE
+
+        return SMOKE | {"weights": "random", "adapters": True, "arms": arms}, 0
+    from studies.simulation.settings import SMOKE
+
+    return SMOKE | {"dataset": 100, "n": 200, "arms": arms}, 0
+
+
+@pytest.mark.parametrize(
+    "name", ["simulation-tuning", pytest.param("ablation", marks=pytest.mark.weekly)]
+)
+def test_an_arm_that_is_fitted_later_is_the_arm_of_a_fit_of_all(name, tmp_path):
+    arms, last = ["empirical", "independence", "fmcem"], "fmcem"
+    asked = {"few": small(name, arms[:2]), "all": small(name, arms)}
+    few, whole = (replace(find(name), settings=lambda _, a=a: [a]) for a in asked.values())
+    (before,) = few.run("smoke", tmp_path / "grown", ("cpu",))
+    (grown,) = whole.run("smoke", tmp_path / "grown", ("cpu",))
+    (at_once,) = whole.run("smoke", tmp_path / "at once", ("cpu",))
+    assert list(grown["arms"]) == arms and grown["id"] == before["id"] == at_once["id"]
+    for part in ("metrics", "parameters", "predictions", "columns"):
+        assert grown[part] == at_once[part], part
+        if isinstance(before[part], dict):
+            assert {key: grown[part][key] for key in before[part]} == before[part]
+    losses = [[row["loss"] for row in trace(r, last)] for r in (grown, at_once)]
+    assert losses[0] == losses[1] and trace(grown, "empirical") == trace(before, "empirical")
+    kept = before.keys() - {"arms", "metrics", "parameters", "predictions", "trace", "columns"}
+    assert all(grown[key] == before[key] for key in kept)
+
+
+def trace(record: dict, stage: str) -> list[dict]:
+    if isinstance(record["trace"], list):
+        return [row for row in record["trace"] if row["stage"] == stage]
+    return [{"loss": loss} for loss in record["trace"][stage]["loss"]]
 
 
 def test_a_page_gets_stored_records_or_smoke_ones_made_now(tmp_path):

@@ -20,7 +20,7 @@ from cevit_lib.records.recipes import STUDIES, arms_of, maker_of
 _VOLATILE = ("created", "times", "peak_memory")
 # where an arm was made, and what holds numbers by the names of arms, estimates and stages
 _MADE = ("created", "times", "commit", "dirty", "source", "device", "versions", "deterministic")
-_BY_NAME = ("metrics", "parameters", "trace", "predictions")
+_BY_NAME = ("metrics", "parameters", "trace", "predictions", "columns")
 
 
 def scratch_folder() -> Path:
@@ -109,14 +109,20 @@ def add_arms(record: dict, fitted: dict, folder: str | os.PathLike | None = None
     arms = {name: entry | made for name, entry in fitted["arms"].items()}
     grown = record | {"arms": record["arms"] | arms}
     for part in _BY_NAME:
-        if isinstance(record[part], dict):
-            grown[part] = record[part] | {
-                name: value for name, value in fitted[part].items() if name not in record[part]
-            }
+        grown[part] = _joined(record[part], fitted[part])
     path = record_path(record["study"], record["id"], record["scale"], folder)
     validate_record(grown, path)
     write_whole(path, to_text(grown).encode())
     return grown
+
+
+def _joined(own, new):
+    """Return what a record has with what only the other has: by name, or rows by stage."""
+    if isinstance(own, list):
+        stages = {row["stage"] for row in own}
+        return own + [row for row in new if row["stage"] not in stages]
+    added = {name: value for name, value in (new or {}).items() if name not in (own or {})}
+    return (own or {}) | added if added else own
 
 
 def write_whole(path: Path, content: bytes) -> None:
