@@ -126,7 +126,6 @@ def compare_paired(
     )  # folds of one data set times n_test / n_train
     wider = np.sqrt(1 / len(a) + test_share / (1 - test_share) / len(groups))
     half = _t_quantile(len(a) - 1) * (a - b).std(ddof=1) * wider
-    half = half if np.isfinite(plain["t"]) else float("nan")
     return PairedComparison(
         folds=len(a),
         datasets=len(groups),

@@ -325,7 +325,7 @@ def test_power_is_the_share_of_simulated_studies_that_find_the_effect():
 
 @pytest.mark.parametrize(
     ("mean", "metric", "word"),
-    [(-3.0, "MAE", "better"), (-3.0, "AUC", "worse"), (0.0, "MAE", "no verdict")],
+    [(-3.0, "MAE", "better"), (-3.0, "AUC", "worse"), (0.0, "MAE", "not distinguishable")],
 )
 def test_words_follow_the_direction_of_the_metric(mean, metric, word):
     d = mean + np.random.default_rng(2).normal(0, 0.1 * abs(mean), (10, 5))

@@ -10,7 +10,7 @@ from cevit_lib.records import load_records
 from studies.axial_length import figures
 from studies.axial_length import fits as study
 from studies.axial_length.data import design_of, load_table, simulated_table, source_for
-from studies.axial_length.folds import LEVELS, corrected_comparison, predict_patients
+from studies.axial_length.folds import LEVELS, predict_patients
 from studies.axial_length.model import (
     Regression,
     draw_responses,
@@ -167,19 +167,6 @@ def test_the_right_model_covers_what_it_says_and_independence_does_not():
     assert apart["difference_width"][0] / found["difference_width"][0] == pytest.approx(width)
 
 
-def test_the_corrected_interval_belongs_to_the_corrected_test():
-    rng = np.random.default_rng(8)
-    for shift in (0.0, 0.3, 0.6, 1.2):
-        a = rng.normal(size=50) * 0.5 + shift
-        found = corrected_comparison(a, np.zeros(50), 0.2)
-        assert (found["low_corrected"] > 0 or found["high_corrected"] < 0) == (
-            found["p_corrected"] < 0.05
-        )
-        # 1 / 50 + 1 / 4 in place of 1 / 50
-        wider = (found["high_corrected"] - found["low_corrected"]) / (found["high"] - found["low"])
-        assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
-
-
 def test_deletion_by_the_left_eye_looks_at_nothing_else():
     y = drawn(2000, 9)[1]
     left = study.delete(y, "by the left eye", np.random.default_rng(10))
@@ -201,47 +188,31 @@ def test_deletion_by_the_left_eye_looks_at_nothing_else():
 # --- the study
 
 
-def without_table(patch, scratch):
-    """Make the environment one without the real table."""
-    patch.delenv("CEVIT_DATA", raising=False)
-    patch.setenv("CEVIT_SCRATCH", str(scratch))
-
-
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory):
-    return tmp_path_factory.mktemp("scratch")
-
-
-@pytest.fixture(scope="module")
-def smoke(scratch):
+def smoke():
+    """The records of a machine without the real table; those of this very code are not made again."""
     with pytest.MonkeyPatch.context() as patch:
-        without_table(patch, scratch)
-        return {name: study.collect(name, "smoke") for name in study.RUNS}
+        patch.delenv("CEVIT_DATA", raising=False)
+        yield {name: one.collect("smoke").records[0] for name, one in study.STUDIES.items()}
 
 
-def test_a_study_without_the_table_runs_on_invented_patients(smoke, scratch, monkeypatch):
-    without_table(monkeypatch, scratch)
+def test_a_study_without_the_table_runs_on_invented_patients(smoke):
     assert source_for("smoke") == "simulated" and source_for("paper") == "papila"
-    records = smoke
-    assert {record["data"]["name"] for record in records.values()} == {"simulated"}
-    whole = records["axial-length"]
+    assert {record["data"]["name"] for record in smoke.values()} == {"simulated"}
+    whole = smoke["axial-length"]
     assert len(whole["columns"]["copula:log_likelihood"]) == 5
-    assert (
-        whole["metrics"]["comparisons"]["copula - independence"]["log_likelihood"]["difference"]
-        > 0.5
-    )
-    missing = records["axial-length-missing"]["metrics"]["deleted"]
+    compared = whole["metrics"]["comparisons"]["copula - independence"]
+    assert compared["log_likelihood"]["difference"] > 0.5
+    missing = smoke["axial-length-missing"]["metrics"]["deleted"]
     bias = [
         abs(missing[f"by the left eye:all, {way}:bias"]["mean"])
         for way in ("copula", "independent")
     ]
     assert bias[0] < bias[1]
-    again = study.refit(records["axial-length-thresholds"])
-    assert again["metrics"] == records["axial-length-thresholds"]["metrics"]
-    again = study.run_study("axial-length", "smoke")
-    assert again["created"] == whole["created"]  # found, not made again
+    again = study.STUDIES["axial-length-thresholds"].refit(smoke["axial-length-thresholds"])
+    assert again["metrics"] == smoke["axial-length-thresholds"]["metrics"]
     with pytest.raises(DataError, match="CEVIT_DATA"):
-        study.collect("axial-length", "paper")
+        study.STUDIES["axial-length"].collect("paper")
 
 
 def test_the_figures_draw_the_records_numbers_and_mark_a_smoke_run(smoke):
@@ -295,7 +266,7 @@ def test_invented_patients_have_the_shape_of_the_table():
 
 @pytest.fixture(scope="module")
 def records():
-    return {name: load_records(name, publication=False)[-1] for name in study.RUNS}
+    return {name: load_records(name, publication=False)[-1] for name in study.STUDIES}
 
 
 def test_the_records_hold_summaries_and_no_row_of_the_table(records):

@@ -1,7 +1,6 @@
 """The patients of the axial-length studies: PAPILA's table, or invented ones of its shape."""
 
 import os
-from typing import Any
 
 import numpy as np
 import torch
@@ -70,8 +69,3 @@ def load_table(source: str, myopia: float | None, missing: str = "drop") -> Pair
 def design_of(data: PairedEyes) -> np.ndarray:
     """Return the design matrix; age and sex are the same for both eyes of a patient."""
     return design_matrix(data.covariates[:, 0].numpy())
-
-
-def facts_of(data: PairedEyes) -> dict[str, Any]:
-    """Return what identifies the data in a record."""
-    return {"name": data.name, "hash": data.hash, "patients": len(data)}

@@ -1,16 +1,15 @@
 """Axial length and myopia of both eyes: the copula on a small regression, on PAPILA's table.
 
-Three studies. ``axial-length``: repeated cross-validation by patient of four ways to treat the two eyes.
-``axial-length-thresholds``: what is left of the estimate as the limit of myopia grows severe. ``axial-length-missing``:
-patients with responses missing, as they are, and deleted on purpose. Records hold summaries, never a row of the table.
+    CEVIT_DATA=... python -m studies axial-length axial-length-thresholds axial-length-missing
 
-    CEVIT_DATA=... python -m studies.axial_length.fits      writes results/, skips what is there
+``axial-length``: repeated cross-validation by patient of four ways to treat the two eyes.
+``axial-length-thresholds``: what is left of the estimate as the limit of myopia grows severe.
+``axial-length-missing``: patients with responses missing, as they are, and deleted on purpose.
+Records hold summaries, never a row of the table. Seeds and settings were fixed before the first run.
 """
 
-import argparse
-import time
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+import functools
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +18,53 @@ from cevit_lib.copula import condition_on
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.errors import DataError
 from cevit_lib.metrics import class_reason
-from cevit_lib.records import find_record, load_records, new_record, rounded, write_record
-from studies.axial_length.data import design_of, facts_of, load_table, source_for
+from cevit_lib.records import rounded
+from studies.axial_length.data import design_of, load_table, source_for
 from studies.axial_length.folds import cross_validate, fold_columns, summarise
 from studies.axial_length.model import fit_regression, information_errors
+from studies.study import Fit, Study, replications
 
 SEED = 20261128
-THRESHOLDS = (0.0, -0.5, -1.0, -2.0, -3.0, -4.0, -6.0)
+PAPER = {
+    "axial-length": {
+        "myopia": -0.5,
+        "repetitions": 10,
+        "draws": 99,
+        "bootstrap": 2000,
+        "asymmetry": 1.0,
+    },
+    "axial-length-thresholds": {
+        "thresholds": [0.0, -0.5, -1.0, -2.0, -3.0, -4.0, -6.0],
+        "profiled": [-0.5, -6.0],
+        "divisions": 50,
+        "grid": [-0.95, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.5]
+        + [0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99],
+    },
+    "axial-length-missing": {"myopia": -0.5, "replications": 20},
+}
+SMOKE = {
+    "axial-length": {"repetitions": 1, "draws": 19, "bootstrap": 100},
+    "axial-length-thresholds": {
+        "thresholds": [-0.5, -6.0],
+        "divisions": 3,
+        "grid": [-0.5, 0.5, 0.9],
+    },
+    "axial-length-missing": {"replications": 2},
+}
+"""What a smoke run changes."""
+
+
+def settings(study: str, scale: str) -> list[Fit]:
+    """Return the one configuration of a study."""
+    base = {"source": source_for(scale), "covariates": ["age", "female"], "folds": 5}
+    return [(base | PAPER[study] | (SMOKE[study] if scale == "smoke" else {}), SEED)]
+
+
+def facts(missing: str, c: dict) -> dict[str, Any]:
+    """Return what identifies the data in a record."""
+    limit = c["myopia"] if "myopia" in c else c["thresholds"][-1]
+    data = load_table(c["source"], limit, missing)
+    return {"name": data.name, "hash": data.hash, "patients": len(data)}
 
 
 def fitted(data: PairedEyes, dependence: str = "both eyes") -> dict:
@@ -49,35 +88,22 @@ def fitted(data: PairedEyes, dependence: str = "both eyes") -> dict:
     }
 
 
-def run_cross_validation(c: dict, seed: int, scale: str) -> dict:
-    """Return the record of ``axial-length``, unwritten."""
-    began, rng = time.perf_counter(), np.random.default_rng(seed)
-    data = load_table(c["source"], c["myopia"])
+def fit_cross_validation(c: dict, seed: int, scale: str) -> dict[str, Any]:
+    """Compare four ways to treat the two eyes, out of fold."""
+    data, rng = load_table(c["source"], c["myopia"]), np.random.default_rng(seed)
     found, folds = cross_validate(data, c, rng)
     columns = fold_columns(found, folds, data, c["folds"])
     metrics = summarise(found, columns, data, c, rng)
     everyone = fitted(data)
     refractions = fitted(load_table(c["source"], None))  # dioptres instead of labels
     metrics["all_patients"] = {"labels": everyone, "dioptres": refractions}
-    return _record(
-        "axial-length",
-        c,
-        seed,
-        scale,
-        metrics,
-        data,
-        began,
-        columns=columns,
-        parameters={key: everyone[key] for key in ("correlation", "scale")},
-    )
+    parameters = {key: everyone[key] for key in ("correlation", "scale")}
+    return {"metrics": metrics, "columns": rounded(columns), "parameters": parameters}
 
 
-# --- study 2: the limit of myopia
-
-
-def run_thresholds(c: dict, seed: int, scale: str) -> dict:
-    """Return the record of ``axial-length-thresholds``: counts, estimates and failures for each limit."""
-    began, metrics, notes = time.perf_counter(), {}, []
+def fit_thresholds(c: dict, seed: int, scale: str) -> dict[str, Any]:
+    """Count, estimate and fail for each limit of myopia."""
+    metrics, notes = {}, []
     for limit in c["thresholds"]:
         data = load_table(c["source"], limit)
         labels = data.binary.numpy()
@@ -97,16 +123,7 @@ def run_thresholds(c: dict, seed: int, scale: str) -> dict:
             "estimate": fitted(data) if usable else None,
             "profile": profile(data, c["grid"]) if usable and limit in c["profiled"] else None,
         }
-    return _record(
-        "axial-length-thresholds",
-        c,
-        seed,
-        scale,
-        metrics,
-        data,
-        began,
-        notes="; ".join(notes) or None,
-    )
+    return {"metrics": metrics, "notes": "; ".join(notes) or None}
 
 
 def refused_divisions(
@@ -136,27 +153,26 @@ def profile(data: PairedEyes, grid: list[float]) -> list[float]:
     ]
 
 
-# --- study 3: missing responses
-
-
-def run_missing(c: dict, seed: int, scale: str) -> dict:
-    """Return the record of ``axial-length-missing``: everybody, and responses deleted on purpose."""
-    began = time.perf_counter()
+def fit_missing(c: dict, seed: int, scale: str) -> dict[str, Any]:
+    """Fit everybody, and complete patients whose responses were deleted on purpose."""
     complete, everybody = (load_table(c["source"], c["myopia"], kind) for kind in ("drop", "keep"))
-    metrics = {"complete": fitted(complete), "everybody": fitted(everybody)}
-    streams = np.random.SeedSequence(seed).spawn(c["replications"])
-    columns: dict[str, list[float]] = {}
-    for mechanism in ("at random", "by the left eye"):
-        for stream in streams:
-            row = delete_and_fit(complete, mechanism, np.random.default_rng(stream))
-            for name, value in row.items():
-                columns.setdefault(f"{mechanism}:{name}", []).append(value)
-    metrics["deleted"] = {
-        name: _mean_and_error(np.array(values)) for name, values in columns.items()
+
+    def replicate(c: dict, stream: np.random.SeedSequence) -> dict[str, float]:
+        return {
+            f"{mechanism}:{name}": value
+            for mechanism in ("at random", "by the left eye")
+            for name, value in delete_and_fit(
+                complete, mechanism, np.random.default_rng(stream)
+            ).items()
+        }
+
+    columns = replications(replicate, c, seed)
+    metrics = {
+        "complete": fitted(complete),
+        "everybody": fitted(everybody),
+        "deleted": {name: _mean_and_error(np.array(own)) for name, own in columns.items()},
     }
-    return _record(
-        "axial-length-missing", c, seed, scale, metrics, everybody, began, columns=columns
-    )
+    return {"metrics": metrics, "columns": rounded(columns)}
 
 
 def _mean_and_error(values: np.ndarray) -> dict:
@@ -199,146 +215,13 @@ def delete_and_fit(data: PairedEyes, mechanism: str, rng: np.random.Generator) -
     return row
 
 
-# --- records
+def _study(name: str, fit: Any, missing: str = "drop") -> Study:
+    wanted, known = functools.partial(settings, name), functools.partial(facts, missing)
+    return Study(name, wanted, fit, "cpu", facts=known)
 
 
-def configurations(scale: str = "paper") -> dict[str, dict]:
-    """Return the configuration of each study; seeds and settings were fixed before the first run."""
-    small, source = scale == "smoke", source_for(scale)
-    base = {"source": source, "covariates": ["age", "female"], "folds": 5}
-    return {
-        "axial-length": base
-        | {
-            "myopia": -0.5,
-            "repetitions": 1 if small else 10,
-            "draws": 19 if small else 99,
-            "bootstrap": 100 if small else 2000,
-            "asymmetry": 1.0,
-        },
-        "axial-length-thresholds": base
-        | {
-            "thresholds": [-0.5, -6.0] if small else list(THRESHOLDS),
-            "profiled": [-0.5, -6.0],
-            "divisions": 3 if small else 50,
-            "grid": [-0.5, 0.5, 0.9]
-            if small
-            else [
-                -0.95,
-                -0.8,
-                -0.6,
-                -0.4,
-                -0.2,
-                0.0,
-                0.2,
-                0.4,
-                0.5,
-                0.6,
-                0.7,
-                0.8,
-                0.85,
-                0.9,
-                0.925,
-                0.95,
-                0.975,
-                0.99,
-            ],
-        },
-        "axial-length-missing": base | {"myopia": -0.5, "replications": 2 if small else 20},
-    }
-
-
-RUNS = {
-    "axial-length": run_cross_validation,
-    "axial-length-thresholds": run_thresholds,
-    "axial-length-missing": run_missing,
+STUDIES = {
+    "axial-length": _study("axial-length", fit_cross_validation),
+    "axial-length-thresholds": _study("axial-length-thresholds", fit_thresholds),
+    "axial-length-missing": _study("axial-length-missing", fit_missing, "keep"),
 }
-
-
-def run(study: str, c: dict, seed: int, scale: str) -> dict:
-    """Return a study's record, unwritten; on one thread, for on matrices this small several wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _one_blas_thread():
-            return RUNS[study](c, seed, scale)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _one_blas_thread():
-    try:
-        from threadpoolctl import threadpool_limits  # comes with scikit-learn
-    except ImportError:
-        return nullcontext()
-    return threadpool_limits(1)
-
-
-def _record(
-    study, c, seed, scale, metrics, data, began, columns=None, parameters=None, notes=None
-) -> dict:
-    return new_record(
-        study,
-        c,
-        [seed],
-        metrics,
-        scale=scale,
-        data=facts_of(data),
-        notes=notes,
-        parameters=parameters,
-        columns=rounded(columns) if columns else None,
-        device="cpu",
-        seconds=time.perf_counter() - began,
-    )
-
-
-def run_study(study: str, scale: str = "paper") -> dict:
-    """Return the study's record: the one that is there, or a new one, written."""
-    c = configurations(scale)[study]
-    # the data are part of a record's identity, and are read only where it may have to be made
-    data = load_table(
-        c["source"], c.get("myopia", -6.0), "keep" if study == "axial-length-missing" else "drop"
-    )
-    record = find_record(study, c, [SEED], scale, facts_of(data))
-    if record is None:
-        record = run(study, c, SEED, scale)
-        write_record(record)
-    return record
-
-
-def refit(record: dict) -> dict:
-    """Run the study of a record again, for ``cevit verify``.
-
-    Raises
-    ------
-    DataError
-        The table is not here, or is another one.
-    """
-    again = run(record["study"], record["configuration"], record["seeds"][0], record["scale"])
-    if again["data"] != record["data"]:
-        raise DataError(
-            f"the table is not the one of the record: {again['data']} here, {record['data']} there."
-        )
-    return again
-
-
-def collect(study: str, scale: str = "stored") -> dict:
-    """Return a study's record: the stored one, or that of a run now at ``smoke`` or ``paper`` scale."""
-    return load_records(study, expected=1)[-1] if scale == "stored" else run_study(study, scale)
-
-
-def main() -> None:
-    """Run all three studies, two at a time."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    scale, began = parser.parse_args().scale, time.perf_counter()
-    with ProcessPoolExecutor(2) as pool:
-        for record in pool.map(run_study, RUNS, [scale] * len(RUNS)):
-            print(
-                f"{record['study']} {record['id']} {record['times']['total_seconds']:.1f} s",
-                flush=True,
-            )
-    print(f"all in {time.perf_counter() - began:.1f} s")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from scipy.stats import chi2
-from scipy.stats import t as student
 
 from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on, log_density
 from cevit_lib.datasets import PairedEyes, split_by_patient
@@ -151,22 +150,6 @@ def fold_columns(
     return columns
 
 
-def corrected_comparison(a, b, test_share: float) -> dict:
-    """Return ``compare_paired`` of ``a - b`` with the interval that belongs to its corrected test.
-
-    All repetitions divide one table, so its variance is ``(1 / k + n_test / n_train)`` times that of the differences.
-    """
-    compared = compare_paired(a, b, test_share=test_share).to_dict()
-    k, difference = len(a), np.asarray(a) - np.asarray(b)
-    half = (
-        student.ppf(0.975, k - 1)
-        * difference.std(ddof=1)
-        * np.sqrt(1 / k + test_share / (1 - test_share))
-    )
-    middle = compared["difference"]
-    return compared | {"low_corrected": middle - half, "high_corrected": middle + half}
-
-
 COMPARED = (
     ("copula", "independence"),
     ("copula", "eyes apart"),
@@ -197,7 +180,9 @@ def summarise(
     metrics = {"arms": means}
     metrics["comparisons"] = {
         f"{a} - {b}": {
-            name: corrected_comparison(columns[f"{a}:{name}"], columns[f"{b}:{name}"], share)
+            name: compare_paired(
+                columns[f"{a}:{name}"], columns[f"{b}:{name}"], test_share=share
+            ).to_dict()
             for name in TESTED
         }
         for a, b in COMPARED
