@@ -1,18 +1,19 @@
 """Time of the copula loss beside the empirical loss, and beside the older ways to compute it.
 
-``python -m benchmarks.likelihood`` prints ratios from one run, all methods in turn, forward and backward, one thread.
+``python -m benchmarks.likelihood`` prints ratios from one run, all methods in turn, forward and
+backward, one thread.
 
 * ``--device cuda`` adds CUDA graphs, ``torch.compile`` and the share of a ViT-B/16 training step.
-* ``--reference FOLDER`` adds the earlier public code's loss class from a checkout of its repository (it imports
-  ``mvnorm``, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an environment with this project on
-  ``PYTHONPATH``).
+* ``--reference FOLDER`` adds the earlier public code's loss class from a checkout of its repository
+  (it imports
+  ``mvnorm``, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an environment with
+  this project on ``PYTHONPATH``).
 * ``--record`` writes ``results/likelihood-speed/…json``; from a clean commit it can be published.
 
-The baseline is BCE + MSE on the same outputs: two squared errors and two cross entropies, one for each head, summed
-(``heads``); the same in two calls over column pairs (``pairs``) is shown too, since it has half the operations.
+The baseline is BCE + MSE on the same outputs: two squared errors and two cross entropies, one for
+each head, summed (``heads``); the same in two calls over column pairs (``pairs``) is shown too,
+since it has half the operations.
 """
-
-from __future__ import annotations
 
 import argparse
 import itertools
@@ -34,7 +35,9 @@ MODES = ["eager", "captured", "compiled"]
 
 
 def data(n: int, dtype: torch.dtype, device: str, p1: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return outputs and responses drawn from the model: residuals and labels have the dependence of ``GAMMA``."""
+    """Return outputs and responses drawn from the model: residuals and labels have the dependence
+    of ``GAMMA``.
+    """
     rng = np.random.default_rng(SEED)
     gamma = parameters(p1).correlation.numpy()
     u = rng.multivariate_normal(np.zeros(2 + p1), gamma, n)
@@ -78,7 +81,9 @@ def pairs(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 class _ScipyCdf(torch.autograd.Function):
-    """One bivariate normal probability by SciPy, on the CPU, with its closed-form gradient: the style of the loops."""
+    """One bivariate normal probability by SciPy, on the CPU, with its closed-form gradient: the
+    style of the loops.
+    """
 
     @staticmethod
     def forward(ctx, upper, mean, covariance):
@@ -99,7 +104,9 @@ class _ScipyCdf(torch.autograd.Function):
 
 
 def scipy_loop(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the negative log-likelihood patient by patient, inclusion-exclusion over a SciPy probability."""
+    """Return the negative log-likelihood patient by patient, inclusion-exclusion over a SciPy
+    probability.
+    """
     gamma = parameters().correlation.to(outputs)
     inverse = torch.inverse(gamma[:2, :2])
     covariance = gamma[2:, 2:] - gamma[2:, :2] @ inverse @ gamma[:2, 2:]
@@ -122,10 +129,11 @@ def scipy_loop(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def reference_loss(folder: Path):
-    """Return the earlier public code's loss on our columns; its class is imported from a checkout, unmodified.
+    """Return the earlier public code's loss on our columns; its class is imported from a checkout,
+    unmodified.
 
-    It numbers the columns (label left, length left, label right, length right), takes probabilities for the labels and
-    calls ``.cuda()``, which is made to do nothing here.
+    It numbers the columns (label left, length left, label right, length right), takes probabilities
+    for the labels and calls ``.cuda()``, which is made to do nothing here.
     """
     sys.path.insert(0, str(folder))
     from utils.loss import parametricLoss
@@ -186,7 +194,9 @@ def step(loss, outputs: torch.Tensor, y: torch.Tensor) -> None:
 def interleaved(
     losses: dict, outputs: torch.Tensor, y: torch.Tensor, seconds: float
 ) -> dict[str, float]:
-    """Return the least time in seconds of each loss's step, the losses taken in turn for ``seconds`` or 7 rounds."""
+    """Return the least time in seconds of each loss's step, the losses taken in turn for
+    ``seconds`` or 7 rounds.
+    """
     leaf = outputs.clone().requires_grad_()
     for loss in losses.values():
         for _ in range(3 if len(outputs) <= 100_000 else 1):
@@ -230,10 +240,11 @@ def saved_bytes(loss, n: int = 4096) -> float:
 
 
 def cpu_table(options: argparse.Namespace, loops: dict) -> list[dict]:
-    """Return one row for each dtype and batch: milliseconds of each method and ratios to the baseline.
+    """Return one row for each dtype and batch: milliseconds of each method and ratios to the
+    baseline.
 
-    A loop is timed on at most ``--loop-limit`` observations and its time multiplied up (they grow in proportion at
-    least).
+    A loop is timed on at most ``--loop-limit`` observations and its time multiplied up (they grow
+    in proportion at least).
     """
     seconds, limit = options.seconds, options.loop_limit
     ours = CopulaLoss(parameters(), validate=False)
@@ -273,7 +284,9 @@ def _show(row: dict) -> None:
 
 
 def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
-    """Return microseconds for each observation, forward and backward, with three and four labels in float64."""
+    """Return microseconds for each observation, forward and backward, with three and four labels in
+    float64.
+    """
     found = {}
     for p1 in (3, 4):
         outputs, y = data(n, torch.float64, "cpu", p1)
@@ -290,7 +303,9 @@ def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
 
 
 def captured(loss, outputs: torch.Tensor, y: torch.Tensor):
-    """Return a call that replays one forward and backward pass as a CUDA graph; fails if the loss ever waits."""
+    """Return a call that replays one forward and backward pass as a CUDA graph; fails if the loss
+    ever waits.
+    """
     leaf = outputs.clone().requires_grad_()
     leaf.grad = torch.zeros_like(leaf)
     side = torch.cuda.Stream()
@@ -308,7 +323,8 @@ def captured(loss, outputs: torch.Tensor, y: torch.Tensor):
 
 
 def agreement() -> dict[str, float]:
-    """Return the largest difference of the GPU's numbers from the CPU's in float64: value and gradient, relative.
+    """Return the largest difference of the GPU's numbers from the CPU's in float64: value and
+    gradient, relative.
 
     Responses are missing in places, and outputs are drawn out to a hundred standard deviations.
     """
@@ -349,7 +365,8 @@ def device_time(call, seconds: float) -> float:
 
 
 def cuda_table(options: argparse.Namespace, deadline: float) -> list[dict]:
-    """Return rows for eager, captured, and compiled and captured steps; loss and baseline always alike.
+    """Return rows for eager, captured, and compiled and captured steps; loss and baseline always
+    alike.
 
     What takes longest, compiling, comes last; after the deadline the rest is left out.
     """
@@ -391,7 +408,9 @@ def _call(loss, outputs: torch.Tensor, y: torch.Tensor, mode: str):
 
 
 def vit_step(device: str, batch: int, seconds: float) -> dict[str, float]:
-    """Return the loss's part of a ViT-B/16 training step (both passes and AdamW, bfloat16 autocast on CUDA)."""
+    """Return the loss's part of a ViT-B/16 training step (both passes and AdamW, bfloat16 autocast
+    on CUDA).
+    """
     import timm
 
     model = timm.create_model("vit_base_patch16_224", pretrained=False, num_classes=4).to(device)

@@ -1,17 +1,20 @@
-"""Accuracy and time of the normal probabilities beside SciPy's and, where importable, ``mvnorm``'s and BoTorch's.
+"""Accuracy and time of the normal probabilities beside SciPy's and, where importable, ``mvnorm``'s
+and BoTorch's.
 
-``python -m benchmarks.normal`` prints three tables; ``--record`` writes ``results/normal-accuracy/…json``.
+``python -m benchmarks.normal`` prints three tables; ``--record`` writes
+``results/normal-accuracy/…json``.
 
-* Bivariate: largest relative error of P by size of P, on the stored mpmath grid (``tests/reference``).
-* Three to eight dimensions: error, honesty of the reported error, microseconds an observation, against an exact
-  one-factor integral. SciPy has no gradient, so its time is of the value alone; all others are forward and backward.
+* Bivariate: largest relative error of P by size of P, on the stored mpmath grid
+  (``tests/reference``).
+* Three to eight dimensions: error, honesty of the reported error, microseconds an observation,
+  against an exact
+  one-factor integral. SciPy has no gradient, so its time is of the value alone; all others are
+  forward and backward.
 * Time of the bivariate log probability and its three derivatives by batch size.
 
-``mvnorm`` (torch-mvnorm) needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an environment with this project
-on ``PYTHONPATH`` to repeat its columns.
+``mvnorm`` (torch-mvnorm) needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an
+environment with this project on ``PYTHONPATH`` to repeat its columns.
 """
-
-from __future__ import annotations
 
 import argparse
 import importlib
@@ -37,7 +40,9 @@ BINS = [0, -3, -10, -37, -300]  # decimal exponents of P
 
 
 def optional(name: str):
-    """Return a module, or None where it is missing or does not run with the installed SciPy and NumPy."""
+    """Return a module, or None where it is missing or does not run with the installed SciPy and
+    NumPy.
+    """
     try:
         return importlib.import_module(name)
     except Exception:  # an old package may fail in any way
@@ -78,7 +83,9 @@ def bivariate_methods() -> dict:
 
 
 def bivariate_accuracy() -> dict:
-    """Return the largest relative error of P for each method and bin; inf where a value is not finite."""
+    """Return the largest relative error of P for each method and bin; inf where a value is not
+    finite.
+    """
     rows = json.loads(GRID.read_text())
     x, y, r = torch.tensor([row[:3] for row in rows], dtype=torch.float64).unbind(1)
     exact = np.array([float(row[3]) for row in rows])
@@ -95,7 +102,9 @@ def bivariate_accuracy() -> dict:
 
 
 def one_factor(p: int, n: int, rng: np.random.Generator):
-    """Return limits, correlation matrices ``l_i l_j`` and the exact log probability (1500 nodes)."""
+    """Return limits, correlation matrices ``l_i l_j`` and the exact log probability (1500
+    nodes).
+    """
     loading, z = (
         torch.tensor(rng.uniform(-0.9, 0.9, (n, p))),
         torch.tensor(1.2 * rng.normal(size=(n, p))),
@@ -122,7 +131,9 @@ def seconds(function, repeats: int) -> float:
 
 
 def multivariate_accuracy(n: int = 512) -> dict:
-    """Return, by dimension, errors of log P where P > 1e-8, honesty and microseconds an observation."""
+    """Return, by dimension, errors of log P where P > 1e-8, honesty and microseconds an
+    observation.
+    """
     table = {}
     for p in (3, 4, 5, 6, 8):
         z, correlation, exact = one_factor(p, n, np.random.default_rng(p))
@@ -154,7 +165,9 @@ def multivariate_accuracy(n: int = 512) -> dict:
 
 
 def bivariate_time() -> dict:
-    """Return microseconds an observation of value and three derivatives, by dtype and batch size."""
+    """Return microseconds an observation of value and three derivatives, by dtype and batch
+    size.
+    """
     table, generator = {}, torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.float64):
         for n in (48, 512, 8192, 100_000):

@@ -1,4 +1,6 @@
-"""Independent ways to the likelihood, slow and plain: two-dimensional grids for any Gamma, one factor for any p."""
+"""Independent ways to the likelihood, slow and plain: two-dimensional grids for any Gamma, one
+factor for any p.
+"""
 
 import numpy as np
 from scipy.special import expit, ndtr, ndtri, roots_legendre
@@ -23,13 +25,17 @@ def nodes(low, high, count=120):
 
 
 def cell_limits(logit, label):
-    """Return the interval of the latent score for a label: y = 1 where u >= c, c = Phi^{-1}(S(-mu))."""
+    """Return the interval of the latent score for a label: y = 1 where u >= c, c =
+    Phi^{-1}(S(-mu)).
+    """
     threshold = ndtri(expit(-logit))
     return (threshold, np.inf) if label else (-np.inf, threshold)
 
 
 def grid_density(outputs, y, gamma, scale):
-    """Return f(y) of two continuous and two binary responses: the four-dimensional normal density over the cell."""
+    """Return f(y) of two continuous and two binary responses: the four-dimensional normal density
+    over the cell.
+    """
     e = (y[:2] - outputs[:2]) / scale
     u3, w3 = nodes(*cell_limits(outputs[2], y[2]))
     u4, w4 = nodes(*cell_limits(outputs[3], y[3]))
@@ -40,7 +46,9 @@ def grid_density(outputs, y, gamma, scale):
 
 
 def song_density(outputs, y, gamma, scale):
-    """Return f(y) as margins times the copula density integrated over the labels' cell (Song, Li and Yuan, 2009)."""
+    """Return f(y) as margins times the copula density integrated over the labels' cell (Song, Li
+    and Yuan, 2009).
+    """
     e = (y[:2] - outputs[:2]) / scale
     t3, w3 = nodes(*cell_limits(outputs[2], y[2]))
     t4, w4 = nodes(*cell_limits(outputs[3], y[3]))
@@ -52,7 +60,9 @@ def song_density(outputs, y, gamma, scale):
 
 
 class OneFactor:
-    """Gamma = diag(1 - l^2) + l l': given the factor all responses are independent: one integral does it."""
+    """Gamma = diag(1 - l^2) + l l': given the factor all responses are independent: one integral
+    does it.
+    """
 
     def __init__(self, loadings, scale):
         self.loadings, self.scale, self.p0 = (

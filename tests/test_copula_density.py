@@ -1,4 +1,6 @@
-"""The likelihood against brute force: each cell, sums and integrals, margins, symmetries, missing responses."""
+"""The likelihood against brute force: each cell, sums and integrals, margins, symmetries, missing
+responses.
+"""
 
 from itertools import permutations, product
 
@@ -100,7 +102,9 @@ def test_identity_correlation_is_the_sum_of_the_margins():
 
 
 def test_constants_are_full_so_that_parameters_compare():
-    """Integrating y over a doubled scale still gives one: the likelihoods of two sigmas are on one scale."""
+    """Integrating y over a doubled scale still gives one: the likelihoods of two sigmas are on one
+    scale.
+    """
     y1, w1 = nodes(-12, 12, 200)
     outputs = np.zeros((200, 1))
     for scale in (0.6, 1.2):
@@ -146,7 +150,9 @@ def test_missing_responses_are_marginalised_exactly(p0, p1):
 
 @pytest.mark.parametrize("rho", [0.9, -0.9])
 def test_missing_stays_exact_far_in_the_tail(rho):
-    """A missing label is no 'very high limit': beside a score at -60 with correlation -0.9 that is not enough."""
+    """A missing label is no 'very high limit': beside a score at -60 with correlation -0.9 that is
+    not enough.
+    """
     parameters = CopulaParameters([[1.0, rho], [rho, 1.0]], [])
     got = log_density(tensor([[0.0, -1800.0]]), tensor([[NAN, 1.0]]), parameters)
     assert float(got) == pytest.approx(-1800.0, rel=1e-9)  # log S(-1800)
@@ -168,7 +174,9 @@ def test_promised_and_looked_at_completeness_agree():
 
 
 def test_confident_and_wrong_keeps_value_and_gradient():
-    """Both eyes wrong by t latent units: inclusion-exclusion gives log 0 from t = 8 in float64, here a usable slope."""
+    """Both eyes wrong by t latent units: inclusion-exclusion gives log 0 from t = 8 in float64,
+    here a usable slope.
+    """
     for logit in (10.0, 30.0, 300.0):
         outputs = tensor([[0.0, 0.0, logit, logit]]).requires_grad_()
         value = log_density(outputs, tensor([[0.0, 0.0, 0.0, 0.0]]), PAPER)

@@ -1,4 +1,6 @@
-"""Derivatives: first and second order, in outputs and parameters, with missing responses; what is saved for them."""
+"""Derivatives: first and second order, in outputs and parameters, with missing responses; what is
+saved for them.
+"""
 
 import numpy as np
 import pytest
@@ -61,7 +63,9 @@ def test_other_shapes(p0, p1):
 
 
 def test_gamma_can_leave_the_identity():
-    """At rho = 0 the derivative in a binary-binary correlation is phi(q3) phi(q4) / (p3 p4), not 0."""
+    """At rho = 0 the derivative in a binary-binary correlation is phi(q3) phi(q4) / (p3 p4),
+    not 0.
+    """
     gamma = torch.eye(4, dtype=torch.float64, requires_grad=True)
     values = torch.zeros(1, 4, dtype=torch.float64)
     y = torch.tensor([[0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
@@ -74,7 +78,9 @@ def test_gamma_can_leave_the_identity():
 
 
 def test_both_routes_agree():
-    """Fixed parameters take the fused route, learnt ones the composite: the same value and gradient."""
+    """Fixed parameters take the fused route, learnt ones the composite: the same value and
+    gradient.
+    """
     learnt = CopulaParameters(torch.tensor(GAMMA, requires_grad=True), SCALE)
     for y in (Y, HOLES):
         results = []

@@ -1,4 +1,6 @@
-"""The GPU's kernel gives the numbers of the CPU: in Triton's interpreter, and on a GPU where there is one."""
+"""The GPU's kernel gives the numbers of the CPU: in Triton's interpreter, and on a GPU where there
+is one.
+"""
 
 import os
 import subprocess
@@ -46,7 +48,9 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
-    """What the kernel returns for each case, with holes, complete, and in float32 and transposed memory."""
+    """What the kernel returns for each case, with holes, complete, and in float32 and transposed
+    memory.
+    """
     if find_spec("triton") is None:
         pytest.skip(
             "Triton is not installed (it comes with PyTorch for Linux): nothing to interpret"
@@ -91,7 +95,9 @@ def test_the_kernel_computes_the_same_numbers(interpreted, number):
 
 
 def log_quadrant(x, y, rho):
-    """Return log Phi_2 by mpmath: the integral over the first variable of the conditional probability."""
+    """Return log Phi_2 by mpmath: the integral over the first variable of the conditional
+    probability.
+    """
     root = mpmath.sqrt(1 - rho * rho)
     peaks = [x - 60, x - 12, x - 4, x - 2, x - 1, x]
     return mpmath.log(

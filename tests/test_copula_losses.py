@@ -133,7 +133,9 @@ def test_parameters_can_be_learnt():
 
 @pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])
 def test_compiles_to_the_same_numbers(y):
-    """The graph is captured whole; running it in Python (aot_eager) leaves out only the code generator."""
+    """The graph is captured whole; running it in Python (aot_eager) leaves out only the code
+    generator.
+    """
     loss = CopulaLoss(PAPER, reduction="mean", validate=False)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     results = []

@@ -53,7 +53,9 @@ def test_cells_against_simulation(p1):
 
 
 def test_cells_given_the_measurements():
-    """Given (y1, y2) and one factor, the cells are one integral; without any y they are the unconditional ones."""
+    """Given (y1, y2) and one factor, the cells are one integral; without any y they are the
+    unconditional ones.
+    """
     factor = OneFactor([0.8, 0.6, 0.5, -0.7], SCALE)
     parameters = CopulaParameters(factor.gamma, SCALE)
     y = np.concatenate([MEASURED, np.zeros((4, 2))], 1)

@@ -1,4 +1,6 @@
-"""The bivariate normal probability: mpmath, identities, exact limits, derivatives of two orders, float32, devices."""
+"""The bivariate normal probability: mpmath, identities, exact limits, derivatives of two orders,
+float32, devices.
+"""
 
 import importlib.util
 import json
@@ -121,7 +123,9 @@ def test_central_route_agrees_with_the_wedge_at_the_switch():
 
 
 def test_float32_is_at_the_input_rounding_floor(stored):
-    """Error at most four times what rounding the three inputs alone costs, and one unit of the last place."""
+    """Error at most four times what rounding the three inputs alone costs, and one unit of the last
+    place.
+    """
     points, exact = stored
     size = double([float(e) for e in exact])
     rounded = points.float()
@@ -134,7 +138,9 @@ def test_float32_is_at_the_input_rounding_floor(stored):
 
 
 def test_gradients_promised_where_likely():
-    """Against mpmath's own derivatives of the defining formulas: d/dx = phi(x) Phi(k) / P, d/drho = phi_2 / P."""
+    """Against mpmath's own derivatives of the defining formulas: d/dx = phi(x) Phi(k) / P, d/drho =
+    phi_2 / P.
+    """
     x, y, r = double(
         [[0.3, -1.2, 0.0], [1.0, -1.0, -0.95], [-0.5, 0.9, 0.5], [0.0, 0.0, 0.3], [2.0, -1.5, -0.7]]
     ).unbind(1)
@@ -243,7 +249,9 @@ def test_never_nan_on_an_extreme_grid(dtype):
 
 
 def test_tail_gradient_keeps_pulling():
-    """Where naive formulas have gradient 0 or NaN: the slope at x = y = -t is about t / (1 + rho) a coordinate."""
+    """Where naive formulas have gradient 0 or NaN: the slope at x = y = -t is about t / (1 + rho) a
+    coordinate.
+    """
     for dtype, t in ((torch.float32, 12.0), (torch.float64, 40.0), (torch.float64, 300.0)):
         x = torch.full((1,), -t, dtype=dtype, requires_grad=True)
         (slope,) = torch.autograd.grad(log_bivariate_normal_cdf(x, x.detach(), 0.5).sum(), x)

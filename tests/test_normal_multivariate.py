@@ -1,4 +1,6 @@
-"""Orthant probabilities in one to eight dimensions: a one-factor oracle, brute force, derivatives, honest errors."""
+"""Orthant probabilities in one to eight dimensions: a one-factor oracle, brute force, derivatives,
+honest errors.
+"""
 
 import math
 
@@ -15,9 +17,11 @@ def double(values):
 
 
 def one_factor(p, n, seed, largest=0.9, spread=1.2):
-    """Limits and correlation matrices with off-diagonal entries ``loading_i loading_j``, and the exact log probability.
+    """Limits and correlation matrices with off-diagonal entries ``loading_i loading_j``, and the
+    exact log probability.
 
-    Given the common factor the coordinates are independent: one integral for any p, here with 1500 nodes.
+    Given the common factor the coordinates are independent: one integral for any p, here with 1500
+    nodes.
     """
     rng = np.random.default_rng(seed)
     loading, z = (

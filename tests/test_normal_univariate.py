@@ -26,7 +26,9 @@ def exact_log_cdf(x):
 
 
 def exact_score(logit):
-    """Root of log Phi(-q) = log S(-|mu|), by mpmath's own root finder; near zero the inverse of erf."""
+    """Root of log Phi(-q) = log S(-|mu|), by mpmath's own root finder; near zero the inverse of
+    erf.
+    """
     logit = mp.mpf(logit)
     if abs(logit) < 1:
         return mp.sqrt(2) * mp.erfinv(mp.tanh(logit / 2))
@@ -107,7 +109,9 @@ def test_univariate_truncated_moments_to_40_sd():
 
 
 def brute_moments(x, y, r):
-    """Moments by integrating over the first coordinate with the exact univariate moments of the second."""
+    """Moments by integrating over the first coordinate with the exact univariate moments of the
+    second.
+    """
     with mp.workdps(50):  # tanh-sinh takes its number of nodes from the digits
         x, y, r = mp.mpf(x), mp.mpf(y), mp.mpf(r)
         s = mp.sqrt(1 - r * r)

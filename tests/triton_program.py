@@ -1,8 +1,9 @@
-"""Run the GPU kernel of the copula loss in Triton's interpreter, on the CPU: ``python triton_program.py FILE``.
+"""Run the GPU kernel of the copula loss in Triton's interpreter, on the CPU: ``python
+triton_program.py FILE``.
 
-FILE holds a list of (outputs, y, table, missing); it is overwritten with the list of (value, gradient), computed by the
-kernel for many rows, and for two cases by the one for few rows as well. The interpreter knows no libdevice; SciPy's
-functions stand in for it.
+FILE holds a list of (outputs, y, table, missing); it is overwritten with the list of (value,
+gradient), computed by the kernel for many rows, and for two cases by the one for few rows as well.
+The interpreter knows no libdevice; SciPy's functions stand in for it.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""The mixed Gaussian copula: parameters, likelihood, losses, predictions (Theorem 2.1, Section 3.3).
+"""The mixed Gaussian copula: parameters, likelihood, losses, predictions (Theorem 2.1, Section
+3.3).
 
-``scores_given(correlation, target, given)`` is the law of one block of latent scores given another, for
-likelihood, estimators and theory; ``condition_on`` updates the predictions of responses.
+``scores_given(correlation, target, given)`` is the law of one block of latent scores given another,
+for likelihood, estimators and theory; ``condition_on`` updates the predictions of responses.
 """
 
 from cevit_lib.copula.conditioning import likelihood_constants, scores_given

@@ -1,13 +1,13 @@
-r"""One block of scores given another, and what the likelihood needs of it for every pattern of missing responses.
+r"""One block of scores given another, and what the likelihood needs of it for every pattern of
+missing responses.
 
-With :math:`\Gamma` cut after the ``p0`` continuous responses, the latent scores of the binary ones are
-:math:`u_{2} \mid u_{1} = e \sim N(\tilde\mu, \tilde V)`, :math:`\tilde\mu = \Gamma_{21} \Gamma_{11}^{-1} e`
-and :math:`\tilde V = \Gamma_{22} - \Gamma_{21} \Gamma_{11}^{-1} \Gamma_{12}` (Theorem 2.1). A continuous
-response that was not observed is marginalised by leaving it out of :math:`\Gamma_{11}`; nothing here loops
-over observations.
+With :math:`\Gamma` cut after the ``p0`` continuous responses, the latent scores of the binary ones
+are
+:math:`u_{2} \mid u_{1} = e \sim N(\tilde\mu, \tilde V)`, :math:`\tilde\mu = \Gamma_{21}
+\Gamma_{11}^{-1} e` and :math:`\tilde V = \Gamma_{22} - \Gamma_{21} \Gamma_{11}^{-1} \Gamma_{12}`
+(Theorem 2.1). A continuous response that was not observed is marginalised by leaving it out of
+:math:`\Gamma_{11}`; nothing here loops over observations.
 """
-
-from __future__ import annotations
 
 from importlib.util import find_spec
 from math import log, pi
@@ -20,11 +20,14 @@ from cevit_lib.copula.parameters import CopulaParameters
 from cevit_lib.normal.univariate import may_branch
 
 LARGEST_TABLE = 6
-"""Up to so many continuous responses all ``2 ** p0`` patterns are tabled; beyond, each row is solved for."""
+"""Up to so many continuous responses all ``2 ** p0`` patterns are tabled; beyond, each row is
+solved for.
+"""
 
 
 class ScoresGiven(NamedTuple):
-    """The law of one block of scores given another: ``u_target | u_given ~ N(slope u_given, covariance)``.
+    """The law of one block of scores given another: ``u_target | u_given ~ N(slope u_given,
+    covariance)``.
 
     Attributes
     ----------
@@ -45,7 +48,8 @@ class ScoresGiven(NamedTuple):
 
 
 def scores_given(correlation: Tensor, target, given) -> ScoresGiven:
-    """Return the law of the scores ``target`` given the scores ``given``, in float64 and differentiable.
+    """Return the law of the scores ``target`` given the scores ``given``, in float64 and
+    differentiable.
 
     Parameters
     ----------
@@ -73,7 +77,8 @@ def scores_given(correlation: Tensor, target, given) -> ScoresGiven:
 
 
 class LikelihoodConstants(NamedTuple):
-    """What the likelihood needs to know of the parameters; ``m`` is 1 (complete), ``2 ** p0`` or ``n``.
+    """What the likelihood needs to know of the parameters; ``m`` is 1 (complete), ``2 ** p0`` or
+    ``n``.
 
     The latent scores enter standardised: ``(B e + q) / sd`` with ``sd = sqrt(diag(V))``.
 
@@ -100,12 +105,12 @@ class LikelihoodConstants(NamedTuple):
     constant: Tensor
     inverse_scale: Tensor
 
-    def at(self, index: Tensor) -> LikelihoodConstants:
+    def at(self, index: Tensor) -> "LikelihoodConstants":
         """Return the rows ``index`` (n,)."""
         rows = (part.index_select(0, index) for part in self[:-1])
         return LikelihoodConstants(*rows, self.inverse_scale)
 
-    def to(self, *args, **kwargs) -> LikelihoodConstants:
+    def to(self, *args, **kwargs) -> "LikelihoodConstants":
         """Return the tensors moved or cast as ``torch.Tensor.to`` would."""
         return LikelihoodConstants(*(part.to(*args, **kwargs) for part in self))
 
@@ -119,7 +124,8 @@ def likelihood_constants(
     ----------
     parameters : CopulaParameters
     observed : tensor of 0/1, shape (m, p0), optional
-        Which continuous responses are observed, one row for each pattern; by default one, all observed.
+        Which continuous responses are observed, one row for each pattern; by default one, all
+        observed.
     """
     p0, correlation = parameters.p0, parameters.correlation.double()
     scale = parameters.scale.double()
@@ -142,7 +148,9 @@ def likelihood_constants(
 
 
 def all_patterns(p0: int, device: torch.device | None = None) -> Tensor:
-    """Return the ``(2 ** p0, p0)`` patterns of observed (1) and missing (0); row i has the bits of i."""
+    """Return the ``(2 ** p0, p0)`` patterns of observed (1) and missing (0); row i has the bits of
+    i.
+    """
     numbers = torch.arange(2**p0, device=device)
     return (numbers[:, None] >> torch.arange(p0, device=device)) & 1
 
@@ -159,8 +167,8 @@ class Table(NamedTuple):
     ----------
     constants : LikelihoodConstants
     fast : tuple of float, tensor or None
-        On a CPU each pattern's conditional correlation of the two labels, on a GPU all that the kernel
-        reads; None where the reference is all there is.
+        On a CPU each pattern's conditional correlation of the two labels, on a GPU all that the
+        kernel reads; None where the reference is all there is.
     """
 
     constants: LikelihoodConstants
@@ -184,7 +192,9 @@ def tabulate(parameters: CopulaParameters, missing: bool) -> Table | None:
 
 
 def prepared(constants: LikelihoodConstants) -> tuple[float, ...] | Tensor | None:
-    """Return what the faster route of this device needs of the constants; None where there is none."""
+    """Return what the faster route of this device needs of the constants; None where there is
+    none.
+    """
     if may_branch(constants.constant):
         return tuple(constants.correlation[:, 0, 1].tolist())
     device = constants.constant.device

@@ -9,13 +9,12 @@ Equation (10), Theorem 2.1 and Corollary A.1, with one normal probability for al
 
 with :math:`e = (y - \mu)/\sigma`, :math:`c = \Phi^{-1}\{\mathcal S(-\mu)\}`, :math:`s = 2y - 1`,
 :math:`S = diag(s)` and the conditional moments of ``cevit_lib.copula.conditioning``. The paper's
-inclusion-exclusion subtracts probabilities and loses every digit once the cell is less likely than the
-rounding error; the sign flip subtracts nothing.
+inclusion-exclusion subtracts probabilities and loses every digit once the cell is less likely than
+the rounding error; the sign flip subtracts nothing.
 
-``log_density_of_scores`` is the formula, and what runs, unless ``fast_route`` has the same numbers sooner.
+``log_density_of_scores`` is the formula, and what runs, unless ``fast_route`` has the same numbers
+sooner.
 """
-
-from __future__ import annotations
 
 import inspect
 from contextlib import nullcontext
@@ -44,7 +43,9 @@ from cevit_lib.normal.bivariate import log_cdf_of_pairs
 from cevit_lib.normal.univariate import has_memory, may_branch, quick_score_with_slope
 
 UNBOUNDED = 40.0
-"""Stands for a limit of +inf: Phi(40) is 1 in every floating type, and the score there is decorrelated first."""
+"""Stands for a limit of +inf: Phi(40) is 1 in every floating type, and the score there is
+decorrelated first.
+"""
 
 
 class Scores(NamedTuple):
@@ -66,7 +67,9 @@ class Scores(NamedTuple):
 
 
 def log_density_of_scores(at: Scores, c: LikelihoodConstants) -> Tensor:
-    """Return the log density of each observation (n,), equation (10) put right, for any number of labels."""
+    """Return the log density of each observation (n,), equation (10) put right, for any number of
+    labels.
+    """
     mean = _times(c.loading, at.residual)  # of the latent scores given the residuals, in their SDs
     upper = at.sign * (mean + at.score * c.inverse_sd)
     upper = torch.where(at.sign == 0, UNBOUNDED, upper)
@@ -89,7 +92,9 @@ def log_cell(upper: Tensor, correlation: Tensor) -> Tensor:
 
 
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
-    """Return ``matrices @ vectors`` for one matrix (1, a, b) or one for each row; vectors (n, b)."""
+    """Return ``matrices @ vectors`` for one matrix (1, a, b) or one for each row; vectors (n,
+    b).
+    """
     if matrices.shape[0] == 1:
         return linear(vectors, matrices[0])
     return (matrices @ vectors.unsqueeze(-1)).squeeze(-1)
@@ -98,7 +103,9 @@ def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
 def residuals_and_signs(
     outputs: Tensor, y: Tensor, inverse_scale: Tensor, missing: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return standardised residuals (n, p0) and the labels' signs (n, p1), 0 where not observed."""
+    """Return standardised residuals (n, p0) and the labels' signs (n, p1), 0 where not
+    observed.
+    """
     p0 = inverse_scale.shape[-1]
     if not missing:
         return (y[..., :p0] - outputs[..., :p0]) * inverse_scale, 2 * y[..., p0:] - 1
@@ -123,7 +130,8 @@ def log_density(
     missing: bool | None = None,
     tables: dict[bool, Table | None] | None = None,
 ) -> Tensor:
-    r"""Return the log density of each observation, with all its constants (equation (10), put right).
+    r"""Return the log density of each observation, with all its constants (equation (10), put
+    right).
 
     Parameters
     ----------
@@ -146,8 +154,8 @@ def log_density(
     Returns
     -------
     tensor, shape (n,)
-        In the dtype of ``outputs``; float32 for half precisions, also under autocast. An observation
-        without a single observed response contributes 0.
+        In the dtype of ``outputs``; float32 for half precisions, also under autocast. An
+        observation without a single observed response contributes 0.
 
     Raises
     ------
@@ -156,8 +164,8 @@ def log_density(
 
     Notes
     -----
-    With two labels and fixed parameters the gradient is computed with the value (48 bytes saved for each
-    observation in float32 at p = 4); second derivatives come from the reference. Works under
+    With two labels and fixed parameters the gradient is computed with the value (48 bytes saved for
+    each observation in float32 at p = 4); second derivatives come from the reference. Works under
     ``torch.func.vmap``, ``torch.func.grad`` and ``torch.compile`` with ``validate=False``.
     """
     check_pair(outputs, y, parameters)
@@ -179,7 +187,9 @@ def log_density(
 
 
 def without_autocast(outputs: Tensor):
-    """Return a context in which ``torch.autocast`` casts nothing down (entered only where it is on)."""
+    """Return a context in which ``torch.autocast`` casts nothing down (entered only where it is
+    on).
+    """
     kind = outputs.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
@@ -191,7 +201,9 @@ def same_dtype(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def may_be_missing(y: Tensor) -> bool:
-    """Say whether ``y`` may hold NaN: looked at on a CPU, assumed elsewhere (never a wait for the device)."""
+    """Say whether ``y`` may hold NaN: looked at on a CPU, assumed elsewhere (never a wait for the
+    device).
+    """
     return not may_branch(y) or bool(torch.isnan(y).any())
 
 
@@ -210,10 +222,11 @@ def patterns(y: Tensor, c: LikelihoodConstants) -> Tensor:
 def fast_route(
     outputs: Tensor, y: Tensor, table: Table, missing: bool
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the formula's value (n,) and gradient (n, p) sooner, or None where there is no such way.
+    """Return the formula's value (n,) and gradient (n, p) sooner, or None where there is no such
+    way.
 
-    There is one for two labels and fixed parameters: on a GPU one kernel, on a CPU in closed form, with
-    an integral whose nodes all observations of a pattern share.
+    There is one for two labels and fixed parameters: on a GPU one kernel, on a CPU in closed form,
+    with an integral whose nodes all observations of a pattern share.
     """
     if isinstance(table.fast, Tensor) and (torch.compiler.is_compiling() or has_memory(outputs)):
         from cevit_lib.copula.kernel import density_and_gradient  # imports Triton
@@ -253,7 +266,9 @@ def _in_closed_form(
 def _cells(
     upper: Tensor, sign: Tensor, correlations: tuple[float, ...], index: Tensor | None, digits: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the cells' log probabilities (n,) and slopes (n, 2), pattern by pattern of missing responses."""
+    """Return the cells' log probabilities (n,) and slopes (n, 2), pattern by pattern of missing
+    responses.
+    """
     product = sign[..., 0] * sign[..., 1]
     if index is None:
         return log_cdf_of_pairs(upper, product, correlations[0], digits)

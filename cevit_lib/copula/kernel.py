@@ -1,15 +1,16 @@
-r"""The loss on a GPU as one Triton kernel: log density and gradient of each observation, for two binary responses.
+r"""The loss on a GPU as one Triton kernel: log density and gradient of each observation, for two
+binary responses.
 
-Operation by operation the likelihood is some two hundred launches of a few microseconds each, whatever the batch. Here
-one kernel does the algebra of ``cevit_lib.copula.density`` in float64, with the formulas of ``cevit_lib.normal`` that
-hold everywhere (nothing branches on a probability), and rounds at the end. An observation has one row of threads: its
-two labels are two columns, so that each special function is called once for both, and the threads share the nodes of
-the wedge's integral, which is the row's sum.
+Operation by operation the likelihood is some two hundred launches of a few microseconds each,
+whatever the batch. Here one kernel does the algebra of ``cevit_lib.copula.density`` in float64,
+with the formulas of ``cevit_lib.normal`` that hold everywhere (nothing branches on a probability),
+and rounds at the end. An observation has one row of threads: its two labels are two columns, so
+that each special function is called once for both, and the threads share the nodes of the wedge's
+integral, which is the row's sum.
 
-Import this module only where Triton is installed; ``device_table`` in ``cevit_lib.copula.conditional`` does.
+Import this module only where Triton is installed; ``device_table`` in
+``cevit_lib.copula.conditional`` does.
 """
-
-from __future__ import annotations
 
 import math
 from functools import lru_cache
@@ -26,12 +27,16 @@ from cevit_lib.normal.univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, 
 from cevit_lib.normal.wedge import KAPPA, LARGEST, SERIES_FROM, SMALLEST
 
 FULL, SINGLE = ACCURACY[12].panel, ACCURACY[6].panel
-"""Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work counts)."""
+"""Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work
+counts).
+"""
 
 HEADER = 2 * FULL + 2 * SINGLE
 
 FEW = 1024
-"""Up to so many rows a warp of threads shares one (the time of a thread counts), beyond them four (the work counts)."""
+"""Up to so many rows a warp of threads shares one (the time of a thread counts), beyond them four
+(the work counts).
+"""
 
 _HEADER = tl.constexpr(HEADER)
 _KAPPA = tl.constexpr(KAPPA)
@@ -49,9 +54,11 @@ _FAR_LOGIT = tl.constexpr(600.0)
 
 
 def pack(c) -> Tensor:
-    """Return all that the kernel reads, one float64 vector: nodes, weights, 1 / sigma, then one row for each pattern.
+    """Return all that the kernel reads, one float64 vector: nodes, weights, 1 / sigma, then one row
+    for each pattern.
 
-    ``c`` is a ``Conditional``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2), correlation and constant.
+    ``c`` is a ``Conditional``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2),
+    correlation and constant.
     """
     nodes = [
         part
@@ -80,7 +87,9 @@ def _far_score(size):
 
 @triton.jit
 def _score_and_slope(logit):
-    """``Phi^{-1}(S(mu))``, right to an absolute unit of float64, which a limit of integration needs; its derivative."""
+    """``Phi^{-1}(S(mu))``, right to an absolute unit of float64, which a limit of integration
+    needs; its derivative.
+    """
     size = tl.abs(logit)
     near = tl.minimum(size, _FAR_LOGIT)
     odds = tl.exp(-near)
@@ -118,7 +127,9 @@ def _slope(limit, k, value):
 
 @triton.jit
 def _mass(theta, ratio):
-    """``R(c) (kappa^2 + c^2)`` at an angle; see ``_flattened_mass`` of ``cevit_lib.normal.wedge``."""
+    """``R(c) (kappa^2 + c^2)`` at an angle; see ``_flattened_mass`` of
+    ``cevit_lib.normal.wedge``.
+    """
     sine = tl.sin(theta)
     squared = ratio * sine * sine
     c2 = squared / (1 - squared) * (_KAPPA * _KAPPA)
@@ -146,7 +157,9 @@ def _join(one, other):
 
 @triton.jit
 def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
-    """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.wedge``; a row of threads shares the nodes."""
+    """``int_0^omega R(|c(phi)|) dphi`` as in ``cevit_lib.normal.wedge``; a row of threads shares
+    the nodes.
+    """
     total = square + _KAPPA * _KAPPA
     squeeze = libdevice.rsqrt(total) * _KAPPA
     k1, k2 = _split(k)
@@ -322,7 +335,9 @@ def _density_kernel(
 
 
 def launch(outputs: Tensor, y: Tensor, table: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
-    """Return the log density (n,) and its gradient (n, p) in the dtype of ``outputs``; ``table`` is from ``pack``."""
+    """Return the log density (n,) and its gradient (n, p) in the dtype of ``outputs``; ``table`` is
+    from ``pack``.
+    """
     n, p = outputs.shape
     value, gradient = outputs.new_empty(n), outputs.new_empty(n, p)
     columns, warps = (32, 4) if n <= FEW else (4, 1)
@@ -374,7 +389,9 @@ def density_and_gradient(
 
 @lru_cache
 def works(device: torch.device, p0: int) -> bool:
-    """Say whether the kernel can be built and run on a device, by doing so once; a warning says why not."""
+    """Say whether the kernel can be built and run on a device, by doing so once; a warning says why
+    not.
+    """
     table = torch.full(
         (HEADER + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64
     )
@@ -383,7 +400,8 @@ def works(device: torch.device, p0: int) -> bool:
         return bool(launch(zeros, zeros, table, False)[0].isfinite().all())
     except Exception as error:  # no C compiler, a card or driver that Triton does not know, ...
         warn(
-            f"the copula loss runs operation by operation on {device}: Triton's kernel cannot be built ({error})",
+            f"the copula loss runs operation by operation on {device}: "
+            f"Triton's kernel cannot be built ({error})",
             RuntimeWarning,
             stacklevel=2,
         )

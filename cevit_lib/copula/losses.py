@@ -1,6 +1,6 @@
-"""The two training losses of the paper: the copula loss, equation (11), and the empirical loss of the warm-up."""
-
-from __future__ import annotations
+"""The two training losses of the paper: the copula loss, equation (11), and the empirical loss of
+the warm-up.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,12 @@ class CopulaLoss(nn.Module):
     parameters : CopulaParameters
         Kept in float64; the conditional algebra is done once, here.
     reduction : {"sum", "mean", "none"}
-        Over observations (patients): the paper sums; training in this book takes the mean. An observation counts in the
-        mean also when some of its responses are missing.
+        Over observations (patients): the paper sums; training in this book takes the mean. An
+        observation counts in the mean also when some of its responses are missing.
     validate : bool
-        Check the smallest eigenvalue now and the labels at every call. With False no call waits for an accelerator:
-        then check the labels once for the whole data set (``cevit_lib.copula.check_labels``).
+        Check the smallest eigenvalue now and the labels at every call. With False no call waits for
+        an accelerator: then check the labels once for the whole data set
+        (``cevit_lib.copula.check_labels``).
     missing : bool, optional
         As in ``log_density``: False promises complete responses.
 
@@ -36,9 +37,10 @@ class CopulaLoss(nn.Module):
 
     Notes
     -----
-    The value may be negative: it is minus the logarithm of a density. To learn the parameters pass them at each call,
-    ``loss(outputs, y, CopulaParameters(correlation, scale, validate=False))``, with tensors that require gradients.
-    Inside ``torch.autocast`` the loss computes in float32 by itself.
+    The value may be negative: it is minus the logarithm of a density. To learn the parameters pass
+    them at each call, ``loss(outputs, y, CopulaParameters(correlation, scale, validate=False))``,
+    with tensors that require gradients. Inside ``torch.autocast`` the loss computes in float32 by
+    itself.
 
     Examples
     --------
@@ -67,7 +69,9 @@ class CopulaLoss(nn.Module):
             self.tables = {missing: tabulate(parameters, missing) for missing in (False, True)}
 
     def _apply(self, fn, recurse: bool = True):
-        """Follow the module to another device; ``.half()`` and the like leave the parameters in float64."""
+        """Follow the module to another device; ``.half()`` and the like leave the parameters in
+        float64.
+        """
         device = fn(torch.empty(0, device=self.copula.correlation.device)).device
         if device not in (self.copula.correlation.device, torch.device("mps", 0)):
             self._set(self.copula.to(device))
@@ -76,10 +80,12 @@ class CopulaLoss(nn.Module):
     def forward(
         self, outputs: Tensor, y: Tensor, parameters: CopulaParameters | None = None
     ) -> Tensor:
-        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed.
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not
+        observed.
 
-        An Apple GPU has no float64, which the parameters are kept in: there the loss is computed, and returned, on the
-        CPU, to which a few numbers a patient go; the gradient goes back to where ``outputs`` came from.
+        An Apple GPU has no float64, which the parameters are kept in: there the loss is computed,
+        and returned, on the CPU, to which a few numbers a patient go; the gradient goes back to
+        where ``outputs`` came from.
         """
         if outputs.device.type == "mps":
             outputs, y = outputs.cpu(), y.cpu()
@@ -97,7 +103,8 @@ class CopulaLoss(nn.Module):
 
 
 class EmpiricalLoss(nn.Module):
-    r"""The warm-up's loss :math:`\mathcal L_0`, equation (14): squared errors plus binary cross entropies.
+    r"""The warm-up's loss :math:`\mathcal L_0`, equation (14): squared errors plus binary cross
+    entropies.
 
     The cross entropy is printed without its minus sign; here it is
     :math:`-\{y \log \mathcal S(\mu) + (1 - y) \log \mathcal S(-\mu)\}`, which training makes small.
@@ -126,7 +133,9 @@ class EmpiricalLoss(nn.Module):
         self.validate, self.missing = validate, missing
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not observed."""
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not
+        observed.
+        """
         check_same_shape(outputs, y)
         if self.validate:
             check_labels(y, self.p0)
@@ -134,10 +143,6 @@ class EmpiricalLoss(nn.Module):
             outputs, y = same_dtype(outputs, y)
             missing = may_be_missing(y) if self.missing is None else self.missing
             return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
-
-    def extra_repr(self) -> str:
-        """Return what ``repr`` shows between the brackets."""
-        return f"p0={self.p0}, reduction={self.reduction!r}, validate={self.validate}"
 
 
 def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tensor:

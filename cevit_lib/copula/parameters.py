@@ -1,6 +1,6 @@
-"""The copula parameters ``S_C`` of the paper (Section 2.2): scales of the continuous responses and correlations."""
-
-from __future__ import annotations
+"""The copula parameters ``S_C`` of the paper (Section 2.2): scales of the continuous responses and
+correlations.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,25 +12,30 @@ from torch import Tensor
 from cevit_lib.errors import NotPositiveDefiniteError, ScaleError, ShapeError
 
 MINIMUM_EIGENVALUE = 1e-3
-"""Below this smallest eigenvalue ``CopulaLoss`` refuses a correlation matrix: gradients grow like its inverse."""
+"""Below this smallest eigenvalue ``CopulaLoss`` refuses a correlation matrix: gradients grow like
+its inverse.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class CopulaParameters:
-    r"""Scales :math:`\sigma` and correlation matrix :math:`\Gamma` of a mixed Gaussian copula (the paper's ``S_C``).
+    r"""Scales :math:`\sigma` and correlation matrix :math:`\Gamma` of a mixed Gaussian copula (the
+    paper's ``S_C``).
 
-    The latent vector is :math:`u = (e_1, ..., e_{p_0}, u_{p_0+1}, ..., u_p) \sim N(0, \Gamma)`: first the standardised
-    residuals of the ``p0`` continuous responses, then the latent scores of the ``p1`` binary ones.
+    The latent vector is :math:`u = (e_1, ..., e_{p_0}, u_{p_0+1}, ..., u_p) \sim N(0, \Gamma)`:
+    first the standardised residuals of the ``p0`` continuous responses, then the latent scores of
+    the ``p1`` binary ones.
 
     Parameters
     ----------
     correlation : tensor or nested list, shape (p, p)
         :math:`\Gamma`, symmetric with unit diagonal and positive definite. May require gradients.
     scale : tensor or list, shape (p0,)
-        :math:`\sigma > 0`, in the units of the continuous responses. Its length says how many responses are continuous.
+        :math:`\sigma > 0`, in the units of the continuous responses. Its length says how many
+        responses are continuous.
     validate : bool
-        False skips every check: no host synchronisation on CUDA, and matrices that are not positive definite can be
-        built, for example to ``shrink`` them.
+        False skips every check: no host synchronisation on CUDA, and matrices that are not positive
+        definite can be built, for example to ``shrink`` them.
 
     Raises
     ------
@@ -39,7 +44,8 @@ class CopulaParameters:
     ScaleError
         A scale is not positive and finite.
     NotPositiveDefiniteError
-        ``correlation`` is not symmetric, has no unit diagonal, is not finite or has an eigenvalue <= 0.
+        ``correlation`` is not symmetric, has no unit diagonal, is not finite or has an eigenvalue
+        <= 0.
 
     Examples
     --------
@@ -61,6 +67,7 @@ class CopulaParameters:
         if self.validate:
             _check_scale(self.scale)
             _check_correlation(self.correlation)
+            _check_positive_definite(self.smallest_eigenvalue())
 
     @property
     def p(self) -> int:
@@ -83,12 +90,15 @@ class CopulaParameters:
         return self.correlation.requires_grad or self.scale.requires_grad
 
     def smallest_eigenvalue(self) -> float:
-        """Return the smallest eigenvalue of the correlation matrix (one host synchronisation on CUDA)."""
-        return _smallest_eigenvalue(self.correlation)
+        """Return the smallest eigenvalue of the correlation matrix (one host synchronisation on
+        CUDA).
+        """
+        matrix = self.correlation.detach().double().cpu()
+        return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
 
     def shrink(
         self, weight: float | None = None, minimum_eigenvalue: float = 1e-2
-    ) -> CopulaParameters:
+    ) -> "CopulaParameters":
         r"""Return parameters with :math:`(1 - w) \Gamma + w I` in place of :math:`\Gamma`.
 
         Parameters
@@ -119,13 +129,15 @@ class CopulaParameters:
             (1 - weight) * self.correlation + weight * identity, self.scale, validate=False
         )
 
-    def to(self, *args: Any, **kwargs: Any) -> CopulaParameters:
-        """Return the parameters moved or cast as ``torch.Tensor.to`` would (device, dtype or both)."""
+    def to(self, *args: Any, **kwargs: Any) -> "CopulaParameters":
+        """Return the parameters moved or cast as ``torch.Tensor.to`` would (device, dtype or
+        both).
+        """
         return CopulaParameters(
             self.correlation.to(*args, **kwargs), self.scale.to(*args, **kwargs), validate=False
         )
 
-    def detach(self) -> CopulaParameters:
+    def detach(self) -> "CopulaParameters":
         """Return the parameters cut from the graph that made them."""
         return CopulaParameters(self.correlation.detach(), self.scale.detach(), validate=False)
 
@@ -137,12 +149,12 @@ class CopulaParameters:
         }
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> CopulaParameters:
+    def from_dict(cls, stored: Mapping[str, Any]) -> "CopulaParameters":
         """Return the parameters that ``to_dict`` stored, in float64."""
         return cls(stored["correlation"], stored["scale"])
 
     @classmethod
-    def independent(cls, scale: Any, p1: int) -> CopulaParameters:
+    def independent(cls, scale: Any, p1: int) -> "CopulaParameters":
         """Return the identity correlation matrix for these scales and ``p1`` binary responses."""
         scale = _as_float_tensor(scale)
         return cls(torch.eye(scale.numel() + p1, dtype=scale.dtype, device=scale.device), scale)
@@ -174,8 +186,9 @@ def _check_shapes(correlation: Tensor, scale: Tensor) -> None:
         )
     if scale.dim() != 1 or scale.shape[0] > correlation.shape[0]:
         raise ShapeError(
-            f"scale has shape {tuple(scale.shape)} beside a correlation matrix of shape {tuple(correlation.shape)}; "
-            "expected one scale for each continuous response, (p0,) with p0 <= p"
+            f"scale has shape {tuple(scale.shape)} beside a correlation matrix of shape "
+            f"{tuple(correlation.shape)}; expected one scale for each continuous response, "
+            "(p0,) with p0 <= p"
         )
 
 
@@ -184,8 +197,8 @@ def _check_scale(scale: Tensor) -> None:
     if bool(wrong.any()):
         place = int(wrong.nonzero()[0])
         raise ScaleError(
-            f"scale[{place}] is {float(scale[place]):g}; a standard deviation must be positive and finite: "
-            "look for a constant or missing column of residuals"
+            f"scale[{place}] is {float(scale[place]):g}; a standard deviation must be "
+            "positive and finite: look for a constant or missing column of residuals"
         )
 
 
@@ -193,9 +206,8 @@ def _check_correlation(correlation: Tensor) -> None:
     matrix = correlation.detach().double().cpu()
     if not bool(torch.isfinite(matrix).all()):
         row, column = (~torch.isfinite(matrix)).nonzero()[0].tolist()
-        value = float(matrix[row, column])
         raise NotPositiveDefiniteError(
-            f"correlation[{row}, {column}] is {value}, not a finite number"
+            f"correlation[{row}, {column}] is {float(matrix[row, column])}, not a finite number"
         )
     # float32 matrices that went through a division are symmetric only to rounding
     tolerance = 1e-5 if correlation.dtype != torch.float64 else 1e-8
@@ -204,7 +216,8 @@ def _check_correlation(correlation: Tensor) -> None:
         row, column = divmod(int(asymmetry.argmax()), matrix.shape[0])
         raise NotPositiveDefiniteError(
             f"correlation is not symmetric: [{row}, {column}] is {float(matrix[row, column]):.6g} "
-            f"and [{column}, {row}] is {float(matrix[column, row]):.6g}; average the two, or find which is right"
+            f"and [{column}, {row}] is {float(matrix[column, row]):.6g}; "
+            "average the two, or find which is right"
         )
     diagonal = (matrix.diagonal() - 1).abs()
     if float(diagonal.max()) > tolerance:
@@ -213,11 +226,14 @@ def _check_correlation(correlation: Tensor) -> None:
             f"correlation[{place}, {place}] is {float(matrix[place, place]):.6g}, not 1: "
             "a covariance was passed; divide by the standard deviations (they belong into scale)"
         )
-    smallest = _smallest_eigenvalue(matrix)
+
+
+def _check_positive_definite(smallest: float) -> None:
     if smallest <= 0:
         raise NotPositiveDefiniteError(
             f"correlation is not positive definite: its smallest eigenvalue is {smallest:.3g}; "
-            "CopulaParameters(correlation, scale, validate=False).shrink() pulls it towards the identity"
+            "CopulaParameters(correlation, scale, validate=False).shrink() pulls it towards "
+            "the identity"
         )
 
 
@@ -232,12 +248,8 @@ def check_not_near_singular(parameters: CopulaParameters) -> None:
     smallest = parameters.smallest_eigenvalue()
     if not smallest >= MINIMUM_EIGENVALUE:
         raise NotPositiveDefiniteError(
-            f"the smallest eigenvalue of the correlation matrix is {smallest:.3g}, below {MINIMUM_EIGENVALUE:g}: "
-            "a loss with it is dominated by a few observations. If you want to go on, pass parameters.shrink() "
-            f"(smallest eigenvalue 0.01) or parameters.shrink(minimum_eigenvalue=...)"
+            f"the smallest eigenvalue of the correlation matrix is {smallest:.3g}, below "
+            f"{MINIMUM_EIGENVALUE:g}: a loss with it is dominated by a few observations. If you "
+            "want to go on, pass parameters.shrink() (smallest eigenvalue 0.01) or "
+            "parameters.shrink(minimum_eigenvalue=...)"
         )
-
-
-def _smallest_eigenvalue(correlation: Tensor) -> float:
-    matrix = correlation.detach().double().cpu()
-    return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[0])

@@ -1,6 +1,6 @@
-"""What the copula says about new observations: cells of the label table, classifiers, and what is still missing."""
-
-from __future__ import annotations
+"""What the copula says about new observations: cells of the label table, classifiers, and what is
+still missing.
+"""
 
 from itertools import product
 from typing import NamedTuple
@@ -19,8 +19,10 @@ def class_probabilities(
 ) -> Tensor:
     r"""Return the joint probabilities of the binary responses (Section 3.3, put right).
 
-    For two labels :math:`p_{11} = \Phi_2\{\Phi^{-1}(p_3), \Phi^{-1}(p_4); \rho_{34}\}`, :math:`p_{10} = p_3 - p_{11}`,
-    :math:`p_{01} = p_4 - p_{11}` and :math:`p_{00} = 1 - p_3 - p_4 + p_{11}`; here each cell is one normal probability.
+    For two labels :math:`p_{11} = \Phi_2\{\Phi^{-1}(p_3), \Phi^{-1}(p_4); \rho_{34}\}`,
+    :math:`p_{10} = p_3 - p_{11}`,
+    :math:`p_{01} = p_4 - p_{11}` and :math:`p_{00} = 1 - p_3 - p_4 + p_{11}`; here each cell is one
+    normal probability.
 
     Parameters
     ----------
@@ -28,8 +30,8 @@ def class_probabilities(
         Means, then logits.
     parameters : CopulaParameters
     y : tensor, shape (n, p), optional
-        Where given, the probabilities are conditional on its continuous responses (NaN: not measured); its labels are
-        not looked at.
+        Where given, the probabilities are conditional on its continuous responses (NaN: not
+        measured); its labels are not looked at.
 
     Returns
     -------
@@ -43,36 +45,40 @@ def class_probabilities(
 
     Examples
     --------
-    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [])  # two labels, no continuous response
-    >>> class_probabilities(torch.zeros(1, 2), parameters)
-    tensor([[[0.3333, 0.1667],
+    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [])  # two labels, no continuous
+    response >>> class_probabilities(torch.zeros(1, 2), parameters) tensor([[[0.3333, 0.1667],
              [0.1667, 0.3333]]])
     """
     check_outputs(outputs, parameters)
     outputs = same_dtype(outputs, outputs)[0]
-    p0, p1, n, count = parameters.p0, parameters.p1, len(outputs), 2**parameters.p1
-    measured = torch.full_like(outputs, torch.nan) if y is None else y.to(outputs)
-    cells = list(product((0.0, 1.0), repeat=p1))
-    cells = torch.tensor(cells, dtype=outputs.dtype, device=outputs.device)
-    responses = (measured[:, :p0].repeat_interleave(count, 0), cells.repeat(n, 1))
-    logs = log_density(
-        outputs.repeat_interleave(count, 0),
-        torch.cat(responses, 1),  # (n * cells, p)
-        parameters,
-        validate=False,
-        missing=True,
-    )
-    # the density of what was measured is common to an observation's cells and cancels
-    return torch.softmax(logs.reshape(n, count), 1).reshape(n, *[2] * p1)
+    y = torch.full_like(outputs, torch.nan) if y is None else y.to(outputs)
+    cells = torch.softmax(_log_cells(outputs, y, parameters), 1)
+    return cells.reshape(-1, *[2] * parameters.p1)
+
+
+def _every_label(p1: int, like: Tensor) -> Tensor:
+    """Return the labels (2 ** p1, p1) of all cells."""
+    return torch.tensor(list(product((0.0, 1.0), repeat=p1)), dtype=like.dtype, device=like.device)
+
+
+def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
+    """Return the log density (n, 2 ** p1) of the continuous responses in ``y`` and each label cell."""
+    n, cells = len(outputs), _every_label(parameters.p1, outputs)
+    measured = y[:, : parameters.p0].repeat_interleave(len(cells), 0)
+    responses = torch.cat((measured, cells.repeat(n, 1)), 1)  # (n * cells, p)
+    outputs = outputs.repeat_interleave(len(cells), 0)
+    logs = log_density(outputs, responses, parameters, validate=False, missing=True)
+    return logs.reshape(n, len(cells))
 
 
 def bayes_classifier(
     outputs: Tensor, parameters: CopulaParameters, y: Tensor | None = None
 ) -> Tensor:
-    """Return the labels of each observation's most probable cell (Section 3.3), shape (n, p1), integers 0 and 1.
+    """Return the labels of each observation's most probable cell (Section 3.3), shape (n, p1),
+    integers 0 and 1.
 
-    It has the best chance that all labels of an observation are right together; see ``marginal_classifier`` for each.
-    Arguments as in ``class_probabilities``.
+    It has the best chance that all labels of an observation are right together; see
+    ``marginal_classifier`` for each. Arguments as in ``class_probabilities``.
     """
     if parameters.p1 == 0:
         return outputs.new_zeros(len(outputs), 0, dtype=torch.long)
@@ -82,13 +88,16 @@ def bayes_classifier(
 
 
 def marginal_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return each label by its own probability, ``I(p > 1/2)``, shape (n, p1): best for accuracy by the eye."""
+    """Return each label by its own probability, ``I(p > 1/2)``, shape (n, p1): best for accuracy by
+    the eye.
+    """
     check_outputs(outputs, parameters)
     return (outputs[:, parameters.p0 :] > 0).long()
 
 
 class Completed(NamedTuple):
-    """Predictions updated by what was observed; what was observed itself has its own value and no uncertainty.
+    """Predictions updated by what was observed; what was observed itself has its own value and no
+    uncertainty.
 
     Attributes
     ----------
@@ -108,13 +117,13 @@ class Completed(NamedTuple):
 def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParameters) -> Completed:
     r"""Return what is known of the missing responses once the others were measured.
 
-    A missing label: the two densities with that label set to 1 and to 0 give its odds. A missing
-    continuous response: with :math:`L(s)` the log density of what was observed when the latent vector's
-    mean is moved by :math:`s`,
+    A missing label: from the probabilities of the cells that the others leave. A missing
+    continuous response: with :math:`L(s)` the log density of what was observed when the latent
+    vector's mean is moved by :math:`s`,
 
     .. math::
-       E(u \mid \cdot) = \Gamma \nabla L, \qquad Var(u \mid \cdot) = \Gamma + \Gamma \{\nabla^2 L\} \Gamma
-       \qquad \text{at } s = 0,
+       E(u \mid \cdot) = \Gamma \nabla L, \qquad Var(u \mid \cdot) = \Gamma + \Gamma \{\nabla^2 L\}
+       \Gamma \qquad \text{at } s = 0,
 
     which are Tallis' moments of a truncated normal vector, written by derivatives.
 
@@ -140,8 +149,8 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
     --------
     >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [1.0])
     >>> seen = torch.tensor([[float("nan"), 1.0]])  # the label only
-    >>> float(condition_on(torch.zeros(1, 2), seen, parameters).mean)  # 1/2 times the mean of a positive normal
-    0.3989...
+    >>> float(condition_on(torch.zeros(1, 2), seen, parameters).mean)  # 1/2 times the mean of a
+    positive normal 0.3989...
     """
     check_pair(outputs, y_with_nan, parameters)
     check_labels(y_with_nan, parameters.p0)
@@ -158,15 +167,10 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
 
 def _missing_labels(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
     """Return the probability of each label given everything observed (n, p1)."""
-    columns = []
-    for k in range(parameters.p0, parameters.p):
-        logs = []
-        for label in (1.0, 0.0):
-            filled = y.clone()
-            filled[:, k] = label
-            logs.append(log_density(outputs, filled, parameters, validate=False).detach())
-        columns.append(torch.where(torch.isnan(y[:, k]), torch.sigmoid(logs[0] - logs[1]), y[:, k]))
-    return torch.stack(columns, 1) if columns else y[:, parameters.p0 :]
+    labels, cells = y[:, parameters.p0 :], _every_label(parameters.p1, y)
+    excluded = ((1 - cells) == labels.unsqueeze(1)).any(-1)  # NaN equals nothing
+    logs = _log_cells(outputs, y, parameters).masked_fill(excluded, -torch.inf)
+    return torch.where(torch.isnan(labels), torch.softmax(logs, 1) @ cells, labels).detach()
 
 
 def _missing_continuous(

@@ -1,7 +1,5 @@
 """Checks of what goes into a likelihood; each says what was seen, what was expected and where."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,8 @@ def check_pair(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> None
     Raises
     ------
     ShapeError
-        ``outputs`` and ``y`` differ in shape, are not (n, p), or their p is not that of the parameters.
+        ``outputs`` and ``y`` differ in shape, are not (n, p), or their p is not that of the
+        parameters.
     """
     check_same_shape(outputs, y)
     check_outputs(outputs, parameters)
@@ -31,12 +30,13 @@ def check_outputs(outputs: Tensor, parameters: CopulaParameters) -> None:
     """
     if outputs.dim() != 2:
         raise ShapeError(
-            f"outputs have shape {tuple(outputs.shape)}; expected (n, p), one row for each observation"
+            f"outputs have shape {tuple(outputs.shape)}; expected (n, p), "
+            "one row for each observation"
         )
     if outputs.shape[-1] != parameters.p:
         raise ShapeError(
-            f"outputs have {outputs.shape[-1]} columns but the parameters describe {parameters.p} responses "
-            f"({parameters.p0} continuous, then {parameters.p1} binary)"
+            f"outputs have {outputs.shape[-1]} columns but the parameters describe "
+            f"{parameters.p} responses ({parameters.p0} continuous, then {parameters.p1} binary)"
         )
 
 
@@ -50,13 +50,14 @@ def check_same_shape(outputs: Tensor, y: Tensor) -> None:
     """
     if outputs.dim() != 2 or outputs.shape != y.shape:
         raise ShapeError(
-            f"outputs have shape {tuple(outputs.shape)} and y has shape {tuple(y.shape)}; expected both (n, p), "
-            "one row for each observation, continuous responses first"
+            f"outputs have shape {tuple(outputs.shape)} and y has shape {tuple(y.shape)}; "
+            "expected both (n, p), one row for each observation, continuous responses first"
         )
 
 
 def check_labels(y: Tensor, p0: int) -> None:
-    """Check that binary responses are 0, 1 or NaN and continuous ones finite or NaN (waits for an accelerator once).
+    """Check that binary responses are 0, 1 or NaN and continuous ones finite or NaN (waits for an
+    accelerator once).
 
     Raises
     ------
@@ -75,6 +76,6 @@ def check_labels(y: Tensor, p0: int) -> None:
         )
         kind = "binary" if column >= p0 else "continuous"
         raise LabelError(
-            f"y[{row}, {column}] is {float(y[row, column]):g}; the {kind} response in column {column} must be "
-            f"{expected}. {int(wrong.any(1).sum())} of {len(y)} rows are wrong"
+            f"y[{row}, {column}] is {float(y[row, column]):g}; the {kind} response in column "
+            f"{column} must be {expected}. {int(wrong.any(1).sum())} of {len(y)} rows are wrong"
         )

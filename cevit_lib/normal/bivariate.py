@@ -1,11 +1,11 @@
-"""The bivariate normal distribution function: value, logarithm and slopes, by the quicker way that is exact.
+"""The bivariate normal distribution function: value, logarithm and slopes, by the quicker way that
+is exact.
 
-On a CPU most probabilities come from Plackett's integral (``central``); small ones, and correlations
-close to one, from the formula that holds everywhere (``wedge``). Elsewhere, and under ``torch.compile``
-and ``vmap``, all come from the latter: to pick observations is to wait for the device.
+On a CPU most probabilities come from Plackett's integral (``central``); small ones, and
+correlations close to one, from the formula that holds everywhere (``wedge``). Elsewhere, and under
+``torch.compile`` and ``vmap``, all come from the latter: to pick observations is to wait for the
+device.
 """
-
-from __future__ import annotations
 
 import math
 from typing import NamedTuple
@@ -41,7 +41,9 @@ class BivariateDerivatives(NamedTuple):
 
 
 def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: int) -> Tensor:
-    """``log Phi_2`` of float64 tensors of one shape, to 6, 8 or 12 digits of ``Phi_2``, without autograd."""
+    """``log Phi_2`` of float64 tensors of one shape, to 6, 8 or 12 digits of ``Phi_2``, without
+    autograd.
+    """
     accuracy = ACCURACY[digits]
     if not may_branch(correlation):
         return log_wedge_value(x, y, correlation, accuracy.panel)
@@ -56,7 +58,9 @@ def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: int) 
 
 
 class _LogBivariate(Elementwise):
-    """Value by quadrature, derivatives in closed form; operands are float64 and already broadcast."""
+    """Value by quadrature, derivatives in closed form; operands are float64 and already
+    broadcast.
+    """
 
     @staticmethod
     def forward(x, y, correlation, digits):
@@ -91,8 +95,8 @@ def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
     Returns
     -------
     Tensor
-        Of the broadcast shape, float64 if any input is, float32 otherwise. ``-inf`` only where a limit
-        is ``-inf``; derivatives there and with respect to infinite limits are zero.
+        Of the broadcast shape, float64 if any input is, float32 otherwise. ``-inf`` only where a
+        limit is ``-inf``; derivatives there and with respect to infinite limits are zero.
     """
     operands, dtype = _in_double(x, y, correlation)
     return _LogBivariate.apply(*operands, DIGITS[dtype]).to(dtype)
@@ -110,7 +114,9 @@ def bivariate_normal_cdf(x, y, correlation) -> Tensor:
 
 
 def absolute_probability(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
-    """``Phi_2`` of float64 tensors of one shape to 1e-15 in absolute terms, for integrals over it."""
+    """``Phi_2`` of float64 tensors of one shape to 1e-15 in absolute terms, for integrals over
+    it.
+    """
     return _LogBivariate.apply(x, y, correlation, 8).exp()
 
 
@@ -131,9 +137,11 @@ def log_bivariate_normal_cdf_with_gradients(
         Broadcasts with them; one number if ``sign`` is given.
     sign : Tensor (n,), optional
         ``+1``, ``-1`` or 0: row ``i`` of float64 limits ``(n,)`` on a CPU has the correlation
-        ``sign[i] * correlation``. An E-step's pairs are such; they share their nodes, which is quick.
+        ``sign[i] * correlation``. An E-step's pairs are such; they share their nodes, which is
+        quick.
     digits : {6, 8, 12}, optional
-        How many digits of ``Phi_2`` are right; by default what the dtype holds, with ``sign`` all 12.
+        How many digits of ``Phi_2`` are right; by default what the dtype holds, with ``sign`` all
+        12.
 
     Returns
     -------
@@ -157,8 +165,9 @@ def log_cdf_of_pairs(
 ) -> tuple[Tensor, Tensor]:
     """``log Phi_2`` (n,) and its slopes in the limits (n, 2), float64, on a CPU, without autograd.
 
-    All rows share ``|rho|``, hence the nodes of Plackett's integral: one matrix product, one exponential
-    for each node, another product. Rows that it is not to be trusted with are computed by the wedge.
+    All rows share ``|rho|``, hence the nodes of Plackett's integral: one matrix product, one
+    exponential for each node, another product. Rows that it is not to be trusted with are computed
+    by the wedge.
 
     Parameters
     ----------

@@ -1,14 +1,13 @@
-r"""The bivariate normal probability where it is not small: Plackett's integral on a few fixed nodes.
+r"""The bivariate normal probability where it is not small: Plackett's integral on a few fixed
+nodes.
 
     Phi_2(x, y; rho) = Phi(x) Phi(y)
         + 1/(2 pi) int_0^{asin rho} exp{-(x^2 + y^2 - 2 x y sin t) / (2 cos^2 t)} dt
 
-(Plackett 1954; in this form Drezner and Wesolowsky 1990). Gauss-Legendre nodes make it right to a few
-1e-16 for ``|rho| <= 0.99``: an absolute, not a relative accuracy, so that ``bivariate`` uses it for
-those that are not small only.
+(Plackett 1954; in this form Drezner and Wesolowsky 1990). Gauss-Legendre nodes make it right to a
+few 1e-16 for ``|rho| <= 0.99``: an absolute, not a relative accuracy, so that ``bivariate`` uses it
+for those that are not small only.
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -22,7 +21,8 @@ from cevit_lib.normal.univariate import normal_cdf
 
 FEW = ((0.2, 4), (0.5, 6), (0.75, 8), (0.85, 10), (0.925, 13))
 MANY = ((0.5, 10), (0.75, 12), (0.925, 20), (0.97, 28), (0.99, 40))
-"""Largest ``|rho|`` and the nodes that bring the absolute error to 1e-11 (few) and to 1e-15 (many)."""
+"""Largest ``|rho|`` and the nodes that bring the absolute error to 1e-11 (few) and to 1e-15 (many).
+"""
 
 
 class Accuracy(NamedTuple):

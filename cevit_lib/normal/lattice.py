@@ -1,14 +1,13 @@
-r"""Orthant probabilities in any dimension by separation of variables on a randomised lattice (Genz 1992).
+r"""Orthant probabilities in any dimension by separation of variables on a randomised lattice (Genz
+1992).
 
 With the Cholesky factor ``L`` of the correlation matrix (coordinates with low limits first) the
 probability is the mean over ``w`` uniform in the unit cube of ``prod_i Phi(b_i)``,
 ``b_i = (z_i - sum_{j<i} L_ij q_j) / L_ii`` and ``q_j = Phi^{-1}(w_j Phi(b_j))``: a product of
 probabilities, positive by construction, and taken in logarithms. The cube is filled by a Richtmyer
-lattice, folded, with independent random shifts whose spread tells the error. The shifts are drawn once
-with a fixed seed, so that the same arguments give the same number.
+lattice, folded, with independent random shifts whose spread tells the error. The shifts are drawn
+once with a fixed seed, so that the same arguments give the same number.
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -78,13 +77,17 @@ def _ordered_factor(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reordered(z: Tensor, correlation: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Limits (n, p) and correlation matrices (n, p, p) with each row's coordinates in a new order (n, p)."""
+    """Limits (n, p) and correlation matrices (n, p, p) with each row's coordinates in a new order
+    (n, p).
+    """
     rows = correlation.gather(-2, order.unsqueeze(-1).expand_as(correlation))
     return z.gather(-1, order), rows.gather(-1, order.unsqueeze(-2).expand_as(correlation))
 
 
 def lattice_log_probability(z: Tensor, correlation: Tensor, points: int) -> tuple[Tensor, Tensor]:
-    """Log probability and its error (n,) for ``z`` (n, p) and ``correlation`` (n, p, p); differentiable."""
+    """Log probability and its error (n,) for ``z`` (n, p) and ``correlation`` (n, p, p);
+    differentiable.
+    """
     lattice = _lattice(points, z.shape[-1] - 1, z.device)
     rows = max(1, ROOM // points)
     if len(z) <= rows:

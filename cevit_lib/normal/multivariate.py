@@ -1,10 +1,10 @@
-"""The probability of an orthant under a normal in up to eight dimensions, in log space, with derivatives.
+"""The probability of an orthant under a normal in up to eight dimensions, in log space, with
+derivatives.
 
-One and two dimensions are exact in relative terms; three and four are one-dimensional integrals of those, exact in
-absolute terms, with the lattice taking over where the probability is below 1e-9; five to eight use the lattice.
+One and two dimensions are exact in relative terms; three and four are one-dimensional integrals of
+those, exact in absolute terms, with the lattice taking over where the probability is below 1e-9;
+five to eight use the lattice.
 """
-
-from __future__ import annotations
 
 import math
 from typing import NamedTuple
@@ -27,14 +27,18 @@ RARE_POINTS = 256  # where it stands in for Plackett's integral
 
 
 class LogProbability(NamedTuple):
-    """A log probability and a bound of its error that holds in at least 95 of 100 cases, both ``(...)``."""
+    """A log probability and a bound of its error that holds in at least 95 of 100 cases, both
+    ``(...)``.
+    """
 
     value: Tensor
     error: Tensor
 
 
 def _three_or_four(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Log probability and its error for rows, p = 3 or 4: the lattice takes over where it is small."""
+    """Log probability and its error for rows, p = 3 or 4: the lattice takes over where it is
+    small.
+    """
     probability = plackett_probability(z, correlation)
     rare = ~(probability > LEAST_PLACKETT)
     usable = probability.clamp_min(LEAST_PLACKETT)
@@ -75,7 +79,7 @@ def _check_shapes(upper: Tensor, mean: Tensor, covariance: Tensor) -> None:
         )
     if not 1 <= p <= LARGEST_DIMENSION:
         raise ShapeError(
-            f"the normal probability is implemented for 1 to {LARGEST_DIMENSION} dimensions, seen {p}"
+            f"the normal probability has 1 to {LARGEST_DIMENSION} dimensions here, seen {p}"
         )
 
 
@@ -97,8 +101,8 @@ def log_multivariate_normal_cdf(
     -------
     Tensor (...) or LogProbability
         Computed in float64, rounded to the dtype of the operands. Never NaN for a positive definite
-        covariance, never the logarithm of a negative number. Differentiable to any order, also under
-        ``torch.func.vmap``.
+        covariance, never the logarithm of a negative number. Differentiable to any order, also
+        under ``torch.func.vmap``.
 
     Raises
     ------

@@ -1,16 +1,16 @@
-r"""Orthant probabilities in three and four dimensions by one-dimensional integrals (Plackett's identity).
+r"""Orthant probabilities in three and four dimensions by one-dimensional integrals (Plackett's
+identity).
 
-With ``R(t)`` the correlation matrix whose first row and column are multiplied by ``t`` off the diagonal (positive
-definite for ``0 <= t <= 1``, block-diagonal at 0),
-``d Phi_p / d r_0j = phi_2(z_0, z_j) Phi_{p-2}(rest | 0, j)`` gives
+With ``R(t)`` the correlation matrix whose first row and column are multiplied by ``t`` off the
+diagonal (positive definite for ``0 <= t <= 1``, block-diagonal at 0), ``d Phi_p / d r_0j =
+phi_2(z_0, z_j) Phi_{p-2}(rest | 0, j)`` gives
 
     Phi_p(z; R) = Phi(z_0) Phi_{p-1}(z_1, ...)
                   + int_0^1 sum_j r_0j phi_2(z_0, z_j; t r_0j) Phi_{p-2}(rest | 0, j; R(t)) dt.
 
-``t = sin(pi u / 2)`` removes the root at ``t = 1`` of a nearly singular matrix. The accuracy is absolute, about 1e-16.
+``t = sin(pi u / 2)`` removes the root at ``t = 1`` of a nearly singular matrix. The accuracy is
+absolute, about 1e-16.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -29,10 +29,11 @@ LEAST_VARIANCE = 1e-14
 def condition_on_pair(
     z_0: Tensor, pair: tuple[Tensor, Tensor, Tensor], others: list[tuple[Tensor, Tensor, Tensor]]
 ) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Standardise the other limits given ``z_0`` and ``z_j``: each limit, its sd and its two coefficients.
+    """Standardise the other limits given ``z_0`` and ``z_j``: each limit, its sd and its two
+    coefficients.
 
-    ``pair`` is ``(z_j, r_0j, 1 - r_0j^2)``, each of ``others`` ``(z_k, r_0k, r_jk)``; written out because matrices this
-    small cost more to start than to multiply.
+    ``pair`` is ``(z_j, r_0j, 1 - r_0j^2)``, each of ``others`` ``(z_k, r_0k, r_jk)``; written out
+    because matrices this small cost more to start than to multiply.
     """
     z_j, r_0j, variance = pair
     results = []
@@ -44,7 +45,9 @@ def condition_on_pair(
 
 
 def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
-    """``Phi_p`` for ``z`` (n, p), ``correlation`` (n, p, p), ``p`` 3 or 4; off by 1e-16, hence perhaps negative."""
+    """``Phi_p`` for ``z`` (n, p), ``correlation`` (n, p, p), ``p`` 3 or 4; off by 1e-16, hence
+    perhaps negative.
+    """
     p = z.shape[-1]
     # the least correlated coordinate is set free first
     z, correlation = reordered(z, correlation, correlation.square().sum(-1).argsort(-1))

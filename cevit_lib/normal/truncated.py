@@ -1,7 +1,5 @@
 """Moments of truncated normal scores, computed in log space."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -15,7 +13,9 @@ FAR = 28.0
 
 
 class TruncatedMoments(NamedTuple):
-    """Mean ``(..., 2)``, covariance ``(..., 2, 2)`` and log probability ``(...)`` of truncated pairs."""
+    """Mean ``(..., 2)``, covariance ``(..., 2, 2)`` and log probability ``(...)`` of truncated
+    pairs.
+    """
 
     mean: Tensor
     covariance: Tensor
@@ -63,9 +63,9 @@ def truncated_bivariate_normal_moments(
     """Moments of pairs ``Z ~ N_2(mean, covariance)``, each coordinate truncated on one side.
 
     With ``w_j = side_j (Z_j - mean_j) / sd_j`` the event is ``-w < b`` and has probability
-    ``Phi_2(b; r)``. With ``g`` the gradient of its logarithm and ``d`` its derivative in the correlation,
-    ``E w = R g`` and ``E ww' = R + R H R``, ``H_jj = -b_j g_j - r d``, ``H_12 = d``, ``R`` the matrix of
-    correlation ``r`` (Tallis 1961, put right).
+    ``Phi_2(b; r)``. With ``g`` the gradient of its logarithm and ``d`` its derivative in the
+    correlation, ``E w = R g`` and ``E ww' = R + R H R``, ``H_jj = -b_j g_j - r d``, ``H_12 = d``,
+    ``R`` the matrix of correlation ``r`` (Tallis 1961, put right).
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ def truncated_bivariate_normal_moments(
     Returns
     -------
     TruncatedMoments
-        Computed in float64 and in log space, rounded to the dtype of ``limit``. At 40 SD the means keep
-        11 digits, the variances (which are differences of numbers near 1600) six.
+        Computed in float64 and in log space, rounded to the dtype of ``limit``. At 40 SD the means
+        keep 11 digits, the variances (which are differences of numbers near 1600) six.
     """
     dtype, exact = limit.dtype, torch.float64
     limit, mean, covariance = (v.to(exact) for v in (limit, mean, covariance))

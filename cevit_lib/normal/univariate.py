@@ -1,10 +1,9 @@
 """The univariate normal: log distribution function, hazard, and the normal score of a logit.
 
-Everything rests on the scaled complementary error function ``erfcx(t) = exp(t^2) erfc(t)``, which neither
-underflows nor cancels where ``Phi(x)`` does both: ``Phi(x) = exp(-x^2 / 2) erfcx(-x / sqrt 2) / 2``.
+Everything rests on the scaled complementary error function ``erfcx(t) = exp(t^2) erfc(t)``, which
+neither underflows nor cancels where ``Phi(x)`` does both: ``Phi(x) = exp(-x^2 / 2) erfcx(-x / sqrt
+2) / 2``.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -28,7 +27,9 @@ def has_memory(tensor: Tensor) -> bool:
 
 
 def may_branch(tensor: Tensor) -> bool:
-    """Say whether its values may be looked at: on a CPU, not under ``torch.compile`` or ``torch.func``."""
+    """Say whether its values may be looked at: on a CPU, not under ``torch.compile`` or
+    ``torch.func``.
+    """
     return not torch.compiler.is_compiling() and tensor.device.type == "cpu" and has_memory(tensor)
 
 
@@ -38,14 +39,17 @@ def normal_cdf(x: Tensor) -> Tensor:
 
 
 def mills_ratio(x: Tensor) -> Tensor:
-    """``(1 - Phi(x)) / phi(x)``, finite for every ``x`` above -37 (float64) or -13 (float32), infinite below."""
+    """``(1 - Phi(x)) / phi(x)``, finite for every ``x`` above -37 (float64) or -13 (float32),
+    infinite below.
+    """
     return SQRT_HALF_PI * torch.special.erfcx(SQRT_HALF * x)
 
 
 def radial_mass(c: Tensor) -> Tensor:
     """``int_0^inf r exp(-r^2/2 - c r) dr = 1 - c M(c)`` for ``c >= 0``, ``M`` the Mills ratio.
 
-    The difference loses ``c^2`` units of the last place, so that far out its asymptotic series takes over.
+    The difference loses ``c^2`` units of the last place, so that far out its asymptotic series
+    takes over.
     """
     direct = 1 - c * mills_ratio(c)
     v = c.clamp_min(1.0).square().reciprocal()
@@ -54,7 +58,9 @@ def radial_mass(c: Tensor) -> Tensor:
 
 
 def hazard_excess(x: Tensor, hazard: Tensor) -> Tensor:
-    """``x + h(x)``, about ``1 / |x|`` far out, where the sum would cancel: ``h R(-x)`` there, as ``h = 1 / M(-x)``."""
+    """``x + h(x)``, about ``1 / |x|`` far out, where the sum would cancel: ``h R(-x)`` there, as
+    ``h = 1 / M(-x)``.
+    """
     far = x < -3.0
     return torch.where(
         far, hazard * radial_mass(torch.where(far, -x, 3.0)), torch.where(far, 0.0, x) + hazard
@@ -62,7 +68,9 @@ def hazard_excess(x: Tensor, hazard: Tensor) -> Tensor:
 
 
 class Elementwise(torch.autograd.Function):
-    """A function of tensors of one shape, that of its value; saves them and the value for ``backward``."""
+    """A function of tensors of one shape, that of its value; saves them and the value for
+    ``backward``.
+    """
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -80,7 +88,9 @@ class Elementwise(torch.autograd.Function):
 
 
 class _LogNormalCDF(Elementwise):
-    """``log Phi`` with its hazard as derivative (PyTorch's own is wrong in float32 below about -100)."""
+    """``log Phi`` with its hazard as derivative (PyTorch's own is wrong in float32 below about
+    -100).
+    """
 
     @staticmethod
     def forward(x):
@@ -92,7 +102,9 @@ class _LogNormalCDF(Elementwise):
 
 
 class _Hazard(Elementwise):
-    """``h(x) = phi(x) / Phi(x)``; ``h' = -h (x + h)``, where ``x + h`` is computed without cancellation."""
+    """``h(x) = phi(x) / Phi(x)``; ``h' = -h (x + h)``, where ``x + h`` is computed without
+    cancellation.
+    """
 
     @staticmethod
     def forward(x):
@@ -105,7 +117,8 @@ class _Hazard(Elementwise):
 
 
 def log_normal_cdf(x: Tensor) -> Tensor:
-    """``log Phi(x)``, elementwise, with derivatives that are right in float32 and float64 at any distance.
+    """``log Phi(x)``, elementwise, with derivatives that are right in float32 and float64 at any
+    distance.
 
     Parameters
     ----------
@@ -124,7 +137,9 @@ def normal_hazard(x: Tensor) -> Tensor:
 
 
 class _NormalScore(Elementwise):
-    """``Phi^{-1}(S(mu))``; since ``S(-|mu|) = Phi(-|q|)``, the slope is ``S(|mu|) M(|q|)``, ``M`` the Mills ratio."""
+    """``Phi^{-1}(S(mu))``; since ``S(-|mu|) = Phi(-|q|)``, the slope is ``S(|mu|) M(|q|)``, ``M``
+    the Mills ratio.
+    """
 
     @staticmethod
     def forward(logits):
@@ -141,7 +156,10 @@ def score_slope(logits: Tensor, score: Tensor) -> Tensor:
 
 
 def score_value(logits: Tensor) -> Tensor:
-    """``Phi^{-1}(S(mu))`` from the smaller tail, without autograd. float32 is computed in float64 and rounded."""
+    """``Phi^{-1}(S(mu))`` from the smaller tail, without autograd.
+
+    float32 is computed in float64 and rounded.
+    """
     size = logits.abs().double()
     central = math.sqrt(2) * torch.special.erfinv(torch.tanh(0.5 * size.clamp_max(1.0)))
     tail = -torch.special.ndtri(torch.sigmoid(-size.clamp(1.0, FAR_LOGIT)))
@@ -152,7 +170,8 @@ def score_value(logits: Tensor) -> Tensor:
 
 
 def quick_score_with_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """``q = Phi^{-1}(S(mu))`` and ``dq / dmu`` of float64 logits on a CPU, in one pass, without autograd.
+    """``q = Phi^{-1}(S(mu))`` and ``dq / dmu`` of float64 logits on a CPU, in one pass, without
+    autograd.
 
     Close to zero the score's absolute, not its relative error is that of float64: a limit of
     integration needs no more. The slope is ``S(-|mu|) S(|mu|) / phi(q)``, written without overflow.
@@ -168,7 +187,9 @@ def quick_score_with_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _far_score(size: Tensor) -> Tensor:
-    """Solve ``log Phi(-q) = -size`` by Newton's method from the first term of the asymptotic series."""
+    """Solve ``log Phi(-q) = -size`` by Newton's method from the first term of the asymptotic
+    series.
+    """
     q = (2 * size - torch.log(4 * math.pi * size)).sqrt()
     for _ in range(2):
         log_mills = torch.log(mills_ratio(q))
@@ -184,11 +205,12 @@ def log_normal_quantile(log_probability: Tensor) -> Tensor:
 
 
 def normal_score(logits: Tensor) -> Tensor:
-    """The normal score ``q = Phi^{-1}(S(mu))`` of a logit ``mu`` (``S`` the logistic function), elementwise.
+    """The normal score ``q = Phi^{-1}(S(mu))`` of a logit ``mu`` (``S`` the logistic function),
+    elementwise.
 
-    The threshold of a binary response is ``c = -q`` (the paper's ``Phi^{-1}(S(-mu))``). The naive formula saturates
-    at ``mu = 17`` in float32 and 37 in float64; this one keeps its relative accuracy for every finite logit, near
-    zero too, and so do its first and second derivatives.
+    The threshold of a binary response is ``c = -q`` (the paper's ``Phi^{-1}(S(-mu))``). The naive
+    formula saturates at ``mu = 17`` in float32 and 37 in float64; this one keeps its relative
+    accuracy for every finite logit, near zero too, and so do its first and second derivatives.
 
     Parameters
     ----------

@@ -1,26 +1,26 @@
 r"""The bivariate normal distribution function in log space, by one positive integral.
 
-The quadrant ``{Z_1 < x, Z_2 < y}`` is, after whitening, a wedge with apex ``a`` and opening angle ``omega``,
-``cos omega = -rho``. In polar coordinates round the apex the radial integral is known, and the directions that
-look towards the origin give differences of univariate probabilities, so that
+The region ``{Z_1 < x, Z_2 < y}`` is, after whitening, a wedge with apex ``a`` and opening angle
+``omega``, ``cos omega = -rho``. In polar coordinates round the apex the radial integral is known,
+and the directions that look towards the origin give differences of univariate probabilities, so
+that
 
-    Phi_2(x, y; rho) = B + exp(-A^2 / 2) / (2 pi) * int_0^omega R(|c(phi)|) dphi,     R(c) = 1 - c M(c),
+    Phi_2(x, y; rho) = B + exp(-A^2 / 2) / (2 pi) * int_0^omega R(|c(phi)|) dphi
+    R(c) = 1 - c M(c),  M the Mills ratio
+    k_1 = (y - rho x) / s,  k_2 = (x - rho y) / s,  s^2 = 1 - rho^2,  A^2 = |a|^2 = x^2 + k_1^2
+    c(phi) = -(sin(omega - phi) k_1 + sin(phi) k_2) / sin(omega)
 
-with ``k_1 = (y - rho x) / s``, ``k_2 = (x - rho y) / s``, ``s^2 = 1 - rho^2``, ``A^2 = |a|^2 = x^2 + k_1^2``,
-``c(phi) = -(sin(omega - phi) k_1 + sin(phi) k_2) / sin(omega)``, ``M`` the Mills ratio, and
+    B = 0                       if k_1 <= 0 and k_2 <= 0 (the apex is the region's nearest point),
+    B = Phi(x) - Phi(-A)        if k_1 > 0 >= k_2,
+    B = Phi(y) - Phi(-A)        if k_2 > 0 >= k_1,
+    B = Phi(x) + Phi(y) - 1     if both are positive.
 
-    B = 0                          if k_1 <= 0 and k_2 <= 0  (the apex is the nearest point of the quadrant),
-    B = Phi(x) - Phi(-A)           if k_1 > 0 >= k_2,
-    B = Phi(y) - Phi(-A)           if k_2 > 0 >= k_1,
-    B = Phi(x) + Phi(y) - 1        if both are positive.
-
-Every term is positive for every correlation: nothing cancels, however small the probability, and neither ``rho = 0``,
-``rho = +-1`` nor ties are special. ``R`` falls from 1 to ``1 / c^2``; the variable ``theta`` with
-``tan(theta) = tan(angle from the direction c = 0) * sqrt(kappa^2 + A^2) / kappa`` makes the integrand nearly constant,
-and a zero of ``c`` inside the wedge, where ``|c|`` has a kink, splits the integral into two panels.
+Every term is positive for every correlation: nothing cancels, however small the probability, and
+neither ``rho = 0``, ``rho = +-1`` nor ties are special. ``R`` falls from 1 to ``1 / c^2``; the
+variable ``theta`` with ``tan(theta) = tan(angle from the direction c = 0) * sqrt(kappa^2 + A^2) /
+kappa`` makes the integrand nearly constant, and a zero of ``c`` inside the wedge, where ``|c|`` has
+a kink, splits the integral into two panels.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -44,7 +44,9 @@ SERIES_FROM = 600.0  # c^2 from which R(c) is computed by its asymptotic series
 
 
 def _conditional_limits(x: Tensor, y: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``k_1 = (y - rho x) / s``, ``k_2 = (x - rho y) / s`` and ``s``; nothing cancels at ``y`` close to ``+-x``."""
+    """``k_1 = (y - rho x) / s``, ``k_2 = (x - rho y) / s`` and ``s``; nothing cancels at ``y``
+    close to ``+-x``.
+    """
     sign = torch.where(correlation < 0, -1.0, 1.0).to(x.dtype)
     size = sign * correlation
     gap = (1 - size).clamp_min(LEAST_GAP)
@@ -54,10 +56,12 @@ def _conditional_limits(x: Tensor, y: Tensor, correlation: Tensor) -> tuple[Tens
 
 
 def _flattened_mass(c2: Tensor) -> Tensor:
-    """``R(c) (kappa^2 + c^2)``, ``kappa = 3``, between 9 and 1, from ``c^2``; an asymptotic series beyond ``c = 25``.
+    """``R(c) (kappa^2 + c^2)``, ``kappa = 3``, between 9 and 1, from ``c^2``; an asymptotic series
+    beyond ``c = 25``.
 
-    ``exp`` times ``erfc`` costs a tenth of ``erfcx`` on a CPU, and its error, ``c^4`` units of the last place, is less
-    than that of the series where the two meet (2e-11; ``log Phi_2`` is below -300 there).
+    ``exp`` times ``erfc`` costs a tenth of ``erfcx`` on a CPU, and its error, ``c^4`` units of the
+    last place, is less than that of the series where the two meet (2e-11; ``log Phi_2`` is below
+    -300 there).
     """
     near2 = c2.clamp_max(SERIES_FROM)
     near = near2.sqrt()
@@ -118,7 +122,9 @@ def finite(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor, nodes: int) -> Tensor:
-    """``log Phi_2`` of float64 tensors of one shape, without autograd; nothing branches on values."""
+    """``log Phi_2`` of float64 tensors of one shape, without autograd; nothing branches on
+    values.
+    """
     impossible = (torch.minimum(x, y) == -math.inf) | ((correlation == -1) & (x + y <= 0))
     x, y = finite(x, y)
     return torch.where(
@@ -127,7 +133,9 @@ def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor, nodes: int) -> Te
 
 
 def correlation_slope(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) -> Tensor:
-    """``d log Phi_2 / drho = phi_2(x, y; rho) / Phi_2`` (Plackett), where ``value`` is ``log Phi_2``."""
+    """``d log Phi_2 / drho = phi_2(x, y; rho) / Phi_2`` (Plackett), where ``value`` is ``log
+    Phi_2``.
+    """
     x, y = finite(x, y)
     k1, _, s = _conditional_limits(x, y, correlation)
     return torch.exp(-0.5 * (x.square() + k1.square()) - LOG_TWO_PI - value) / s
@@ -136,7 +144,8 @@ def correlation_slope(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) 
 def log_wedge_slopes(
     x: Tensor, y: Tensor, correlation: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives of ``log Phi_2`` in closed form, by differentiable operations (for the second order).
+    """Derivatives of ``log Phi_2`` in closed form, by differentiable operations (for the second
+    order).
 
     ``d/dx = phi(x) Phi(k_1) / Phi_2``, ``d/dy`` alike, both in log space; zero where ``Phi_2`` is.
     """

@@ -1,15 +1,16 @@
-r"""The paper's formulas as they are printed, kept so that the book can show where they part from the right ones.
+r"""The paper's formulas as they are printed, kept so that the book can show where they part from
+the right ones.
 
-* Equation (10), ``"bracket"``: :math:`\Phi_2` is printed at :math:`(-\mu_3, -\mu_4)`; its thresholds are
-  :math:`c_k = \Phi^{-1}\{\mathcal S(-\mu_k)\}`, as in the univariate terms. The four printed cells still
-  sum to one.
-* Corollary A.1, ``"corollary"``: for a positive label that is not flipped the upper limit is printed as
+* Equation (10), ``"bracket"``: :math:`\Phi_2` is printed at :math:`(-\mu_3, -\mu_4)`; its
+  thresholds are
+  :math:`c_k = \Phi^{-1}\{\mathcal S(-\mu_k)\}`, as in the univariate terms. The four printed cells
+  still sum to one.
+* Corollary A.1, ``"corollary"``: for a positive label that is not flipped the upper limit is
+  printed as
   :math:`-c_k`; in an inclusion-exclusion it is :math:`+\infty`.
 * Section 3.3: the printed :math:`\hat p_{(1,1)}` is the probability of (0, 0), and the printed
   :math:`\hat p_{(0,0)}` adds :math:`\hat p_{(1,1)}` where it has to be subtracted.
 """
-
-from __future__ import annotations
 
 from itertools import product
 
@@ -29,7 +30,8 @@ from cevit_lib.normal import (
 def printed_log_density(
     outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
 ) -> Tensor:
-    """Return the log density (n,) as printed; NaN where its probability is negative or ``y`` has NaN.
+    """Return the log density (n,) as printed; NaN where its probability is negative or ``y`` has
+    NaN.
 
     Parameters
     ----------
@@ -48,7 +50,8 @@ def printed_log_density(
 def printed_conditional_cells(
     outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
 ) -> Tensor:
-    """Return what a printed formula takes for P(labels | continuous responses), shape (n, 2, ..., 2).
+    """Return what a printed formula takes for P(labels | continuous responses), shape (n, 2, ...,
+    2).
 
     Arguments as in ``printed_log_density``; the labels in ``y`` are not used.
     """
@@ -61,7 +64,9 @@ def printed_conditional_cells(
 
 
 def printed_prediction_cells(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the four cells of Section 3.3 as printed, (n, 2, 2) indexed [y_3, y_4]; they need not sum to one."""
+    """Return the four cells of Section 3.3 as printed, (n, 2, 2) indexed [y_3, y_4]; they need not
+    sum to one.
+    """
     _need_two_labels(parameters)
     score = normal_score(outputs[:, -2:])
     p3, p4 = torch.sigmoid(outputs[:, -2:]).unbind(1)
@@ -80,7 +85,8 @@ def printed_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
 def printed_corollary(
     labels: Tensor, threshold: Tensor, mean: Tensor, covariance: Tensor
 ) -> Tensor:
-    """Return the alternating sum of Corollary A.1 (n,) with its printed limits, for any number of labels.
+    """Return the alternating sum of Corollary A.1 (n,) with its printed limits, for any number of
+    labels.
 
     Parameters
     ----------
@@ -120,7 +126,9 @@ def _cell(outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str
 
 
 def _bracket(right: Tensor, raw: Tensor, correlation: Tensor, labels: Tensor) -> Tensor:
-    """Return the bracket of equation (10): right univariate limits, raw logits in the bivariate one."""
+    """Return the bracket of equation (10): right univariate limits, raw logits in the bivariate
+    one.
+    """
     below = log_normal_cdf(right).exp()
     both = bivariate_normal_cdf(raw[:, 0], raw[:, 1], correlation[:, 0, 1])
     y3, y4 = labels[:, 0], labels[:, 1]

@@ -1,8 +1,10 @@
-"""Make ``bivariate_normal.json``: log Phi_2(x, y; rho) and its derivative in rho, by mpmath with 40 digits.
+"""Make ``bivariate_normal.json``: log Phi_2(x, y; rho) and its derivative in rho, by mpmath with 40
+digits.
 
-Run as ``python tests/reference/make_bivariate_normal.py`` (two minutes). The integral is the textbook one over the
-first coordinate, ``int_{-inf}^{x} phi(t) Phi((y - rho t) / s) dt``, cut into pieces round the integrand's mode: another
-route than the library's. The limits are stored as the doubles they are.
+Run as ``python tests/reference/make_bivariate_normal.py`` (two minutes). The integral is the
+textbook one over the first coordinate, ``int_{-inf}^{x} phi(t) Phi((y - rho t) / s) dt``, cut into
+pieces round the integrand's mode: another route than the library's. The limits are stored as the
+doubles they are.
 """
 
 import json
@@ -67,7 +69,9 @@ def bivariate(x, y, rho):
 
 
 def grid(seed=20260101):
-    """Points in [-30, 8]^2: at random, along the ridge, and close to ties with the correlation near -1."""
+    """Points in [-30, 8]^2: at random, along the ridge, and close to ties with the correlation near
+    -1.
+    """
     source = random.Random(seed)
     for number in range(510):
         rho = CORRELATIONS[number % len(CORRELATIONS)]
