@@ -3,6 +3,7 @@ factor for any p.
 """
 
 import numpy as np
+import torch
 from scipy.special import expit, ndtr, ndtri, roots_legendre
 from scipy.stats import norm
 
@@ -15,6 +16,11 @@ OUTPUTS = np.array(
 )
 MEASURED = np.array([[0.9, -0.2], [2.1, 1.4], [-1.8, 1.1], [0.3, -1.2]])
 CELLS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def double(values):
+    """Return a float64 tensor."""
+    return torch.as_tensor(values, dtype=torch.float64)
 
 
 def nodes(low, high, count=120):

@@ -62,21 +62,6 @@ def test_other_shapes(p0, p1):
     assert gradgradcheck(lambda v: log_density(v, y, parameters), (values,))
 
 
-def test_gamma_can_leave_the_identity():
-    """At rho = 0 the derivative in a binary-binary correlation is phi(q3) phi(q4) / (p3 p4),
-    not 0.
-    """
-    gamma = torch.eye(4, dtype=torch.float64, requires_grad=True)
-    values = torch.zeros(1, 4, dtype=torch.float64)
-    y = torch.tensor([[0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
-    log_density(
-        values, y, CopulaParameters(gamma, [1.0, 1.0], validate=False), validate=False
-    ).sum().backward()
-    # u = 0 and q = 0: phi(0)^2 / (1/2)^2 = 2 / pi, shared by the two triangles
-    assert float(gamma.grad[2, 3] + gamma.grad[3, 2]) == pytest.approx(2 / np.pi, rel=1e-12)
-    assert torch.isfinite(gamma.grad).all()
-
-
 def test_both_routes_agree():
     """Fixed parameters take the fused route, learnt ones the composite: the same value and
     gradient.

@@ -94,7 +94,7 @@ def test_the_kernel_computes_the_same_numbers(interpreted, number):
         assert (gradient[torch.isnan(y)] == 0).all()
 
 
-def log_quadrant(x, y, rho):
+def log_pair_probability(x, y, rho):
     """Return log Phi_2 by mpmath: the integral over the first variable of the conditional
     probability.
     """
@@ -116,7 +116,7 @@ def test_the_kernel_is_right_in_the_tails(interpreted):
                 sign * mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(mpmath.mpf(float(logit)) / 2))
                 for sign, logit in zip(signs, outputs[i], strict=True)
             )
-            expected = log_quadrant(x, z, mpmath.mpf(0.95) * signs[0] * signs[1])
+            expected = log_pair_probability(x, z, mpmath.mpf(0.95) * signs[0] * signs[1])
             assert float(value[i]) == pytest.approx(float(expected), rel=1e-10)
     assert np.exp(float(value[rows].min())) < 1e-4
 

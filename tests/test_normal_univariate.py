@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
+from copula_oracles import double
 
 from cevit_lib.normal import (
     log_normal_cdf,
@@ -15,10 +16,6 @@ from cevit_lib.normal import (
     truncated_normal_mean,
     truncated_normal_variance,
 )
-
-
-def double(values):
-    return torch.as_tensor(values, dtype=torch.float64)
 
 
 def exact_log_cdf(x):
@@ -106,6 +103,8 @@ def test_univariate_truncated_moments_to_40_sd():
         assert truncated_normal_variance(upper, 1.0, 2.0).item() == pytest.approx(
             float(4 * variance), rel=2e-10
         )
+        above = truncated_normal_mean(-upper, -1.0, 2.0, side=1.0)
+        assert above.item() == pytest.approx(-float(1 + 2 * first), rel=1e-13)
 
 
 def brute_moments(x, y, r):
@@ -158,6 +157,11 @@ def test_bivariate_truncated_moments(x, y, r, digits):
     got = [found.covariance[0, 0].item() / 4, found.covariance[1, 1].item()]
     assert got == pytest.approx([v1, v2], rel=digits)
     assert found.covariance[0, 1].item() / 2 == pytest.approx(c12, abs=digits * math.sqrt(v1 * v2))
+    # one covariance for many pairs: above both limits is below them with all signs flipped
+    limits, mean = double([[-2 * x - 1, -y]] * 2), double([[-1.0, 0.0]] * 2)
+    above = truncated_bivariate_normal_moments(limits, mean, covariance, 1.0)
+    torch.testing.assert_close(above.mean[1], -found.mean, rtol=1e-11, atol=0)
+    torch.testing.assert_close(above.covariance[1], found.covariance, rtol=digits, atol=digits)
 
 
 def test_truncation_of_nothing_changes_nothing():
