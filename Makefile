@@ -23,7 +23,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet -r requirements.lock
+	@echo "installing into $(VENV), once: about 3 GB to fetch, 7 GB on disk, nearly all of it PyTorch; 3 to 10 minutes"
+	$(RUN) -m pip install --progress-bar on -r requirements.lock
 	$(RUN) -m pip install --quiet --no-deps -e .
 	@touch $@
 
@@ -39,10 +40,10 @@ run: $(READY)
 	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb $(if $(SCALE),-p scale $(SCALE)) $(ARGS)
 
 student: $(READY)
-	$(RUN) -m tools.teaching student
+	$(RUN) -m tools.publication student
 
 slides: book
-	$(RUN) -m tools.teaching slides
+	$(RUN) -m tools.publication slides
 
 pdf: book
 	$(RUN) -m tools.publication pdf

@@ -100,23 +100,19 @@ def test_the_set_up_cell_does_nothing_outside_colab(monkeypatch):
     assert dict(os.environ) == before
 
 
-def test_the_archives_of_a_release_hold_all_records(tmp_path, monkeypatch):
-    executed = tmp_path / "book" / "executed"
-    executed.mkdir(parents=True)
+def test_the_archives_of_a_release_hold_notebooks_and_records(tmp_path, monkeypatch):
     monkeypatch.setattr(publication, "project_root", lambda: tmp_path)
     with pytest.raises(NotebookError, match="run make book first"):
         publication.write_assets(tmp_path / "release")
-    (executed / "data.ipynb").write_text("{}")
-    notebooks, records = publication.write_assets(tmp_path / "release")
-    assert __version__ in notebooks.name and zipfile.ZipFile(notebooks).namelist() == [
-        "notebooks/data.ipynb"
-    ]
-    expected = {
-        f"records/{path.relative_to(ROOT / 'results').as_posix()}"
-        for path in (ROOT / "results").rglob("*")
-        if path.is_file()
-    }
-    assert set(zipfile.ZipFile(records).namelist()) == expected
+    for name in ("book/executed/data.ipynb", "results/study/record.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
+    for made, name in zip(
+        publication.write_assets(tmp_path / "release"),
+        ("book/executed/data.ipynb", "results/study/record.json"),
+        strict=True,
+    ):
+        assert __version__ in made.name and name in zipfile.ZipFile(made).namelist()
 
 
 def test_a_missing_browser_is_named_with_its_remedy(monkeypatch):

@@ -153,7 +153,7 @@ def make_pages() -> Faults:
     for old in final.glob("*.ipynb"):
         if old.stem not in sources:
             old.unlink()
-    due = [source for name, source in sources.items() if changed(final / f".{name}.json")]
+    due = [source for name, source in sources.items() if changed(raw / f"{name}.inputs.json")]
     faults: Faults = dict.fromkeys(sources)
     since = time.time()
     faults |= execute(due, raw, "stored")
@@ -167,7 +167,7 @@ def make_pages() -> Faults:
             os.replace(made, page)
             reads = json.loads(made.with_suffix(".json").read_text(encoding="utf-8"))
             inputs = [*reads, *_always(source), page]
-            remember(final / f".{source.stem}.json", inputs, since, made=page)
+            remember(raw / f"{source.stem}.inputs.json", inputs, since, made=page)
     return faults
 
 

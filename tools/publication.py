@@ -2,6 +2,8 @@
 
 Commands::
 
+    python -m tools.publication student                   build/student/*.ipynb, the chapters without solutions
+    python -m tools.publication slides                    build/slides/*.html, from the executed pages
     python -m tools.publication pdf                       _build/cevit.pdf; needs a built book and Chromium
     python -m tools.publication colab owner/name          build/colab/vVERSION/*.ipynb, each with a set-up cell
     python -m tools.publication assets                    build/release/*.zip: executed notebooks, records
@@ -15,16 +17,19 @@ import os
 import re
 import shutil
 import sys
-import zipfile
 from collections import Counter
 from pathlib import Path
 
+import nbformat
 import yaml
 
 from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
-from cevit_lib.paths import project_root, results_folder
-from tools.pages import jupyter_book
+from cevit_lib.paths import project_root
+from tools.pages import EXECUTED, jupyter_book
+from tools.teaching import write_slides, write_student
+
+RELEASE = f"v{__version__}"
 
 _SETUP = """# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
 import os
@@ -41,27 +46,15 @@ if os.path.isdir("/content/cevit"):
 """
 
 
-def colab_notebook(source: Path, repository: str):
-    """Return a notebook whose first cell installs this release on Colab and does nothing elsewhere."""
-    import nbformat
-
-    notebook = nbformat.read(source, as_version=4)
-    cell = nbformat.v4.new_code_cell(
-        _SETUP.format(repository=repository, version=__version__), id="set-up"
-    )
-    notebook.cells.insert(0, cell)
-    return notebook
-
-
 def write_colab(repository: str, folder: Path) -> list[Path]:
-    """Write every clean notebook with its set-up cell and return the files."""
-    import nbformat
-
+    """Write every clean notebook with a first cell that installs this release on Colab, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    code, made = _SETUP.format(repository=repository, version=__version__), []
     for source in sorted((project_root() / "notebooks" / "ipynb").glob("*.ipynb")):
-        nbformat.write(colab_notebook(source, repository), folder / source.name)
+        notebook = nbformat.read(source, as_version=4)
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(code, id="set-up"))
         made.append(folder / source.name)
+        nbformat.write(notebook, made[-1])
     return made
 
 
@@ -73,32 +66,25 @@ def write_assets(folder: Path) -> list[Path]:
     NotebookError
         The book was not built, so that there are no executed notebooks.
     """
-    executed = sorted((project_root() / "book" / "executed").glob("*.ipynb"))
-    if not executed:
-        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
-    records = sorted(path for path in results_folder().rglob("*") if path.is_file())
-    folder.mkdir(parents=True, exist_ok=True)
+    root = project_root()
+    _need_executed(root)
     made = []
-    for name, files, top in (
-        ("notebooks", executed, executed[0].parent),
-        ("records", records, results_folder()),
-    ):
-        made.append(folder / f"cevit-{__version__}-{name}.zip")
-        with zipfile.ZipFile(made[-1], "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in files:
-                archive.write(path, f"{name}/{path.relative_to(top).as_posix()}")
+    for name, part in (("notebooks", EXECUTED), ("records", "results")):
+        base = folder / f"cevit-{__version__}-{name}"
+        made.append(Path(shutil.make_archive(str(base), "zip", root, part)))
     return made
+
+
+def _need_executed(root: Path) -> None:
+    if not any((root / EXECUTED).glob("*.ipynb")):
+        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
 
 
 def browser_path() -> str | None:
     """Return the program of an installed Chromium (``CEVIT_CHROMIUM`` names another), or None."""
     named = os.environ.get("CEVIT_CHROMIUM")
-    names = (
-        [named]
-        if named
-        else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    )
-    return next((found for found in map(shutil.which, names) if found), None)
+    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next(filter(None, map(shutil.which, [named] if named else names)), None)
 
 
 def one_page() -> Path:
@@ -218,15 +204,9 @@ def write_pdf(target: Path) -> Path:
             "the PDF is printed by Chromium, and none was found: install it (Debian and Ubuntu: "
             "apt-get install chromium) or name the program in CEVIT_CHROMIUM"
         )
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        raise NotebookError(
-            "printing needs playwright: pip install 'cevit-lib[dev]'; it uses the installed "
-            "Chromium and downloads none"
-        ) from None
-    if not any((project_root() / "book" / "executed").glob("*.ipynb")):
-        raise NotebookError("there are no executed notebooks in book/executed; run make book first")
+    from playwright.sync_api import sync_playwright
+
+    _need_executed(project_root())
     page, target = one_page(), Path(target)
     foot = (
         '<div style="font-size:8px;width:100%;text-align:center">'
@@ -264,24 +244,23 @@ def write_pdf(target: Path) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    root = project_root()
     parser = argparse.ArgumentParser(
         prog="python -m tools.publication", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("pdf", "assets"):
-        commands.add_parser(name)
-    commands.add_parser("colab").add_argument(
-        "repository", help="owner/name of the public repository"
-    )
+    for name, make in {
+        "student": lambda given: write_student(root / "build" / "student"),
+        "slides": lambda given: write_slides(root / "build" / "slides"),
+        "pdf": lambda given: [write_pdf(root / "_build" / "cevit.pdf")],
+        "colab": lambda given: write_colab(given.repository, root / "build" / "colab" / RELEASE),
+        "assets": lambda given: write_assets(root / "build" / "release"),
+    }.items():
+        commands.add_parser(name).set_defaults(make=make)
+    commands.choices["colab"].add_argument("repository", help="owner/name of the public repository")
     given = parser.parse_args(arguments)
-    root = project_root()
     try:
-        if given.command == "pdf":
-            made = [write_pdf(root / "_build" / "cevit.pdf")]
-        elif given.command == "assets":
-            made = write_assets(root / "build" / "release")
-        else:
-            made = write_colab(given.repository, root / "build" / "colab" / f"v{__version__}")
+        made = given.make(given)
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """What a teacher takes from the chapters: notebooks without solutions, and slides. Both are made, never written.
 
-    python -m tools.teaching student    build/student/NAME.ipynb, from notebooks/NAME.md
-    python -m tools.teaching slides     build/slides/NAME.html, from the executed pages; they work offline
+    python -m tools.publication student    build/student/NAME.ipynb, from notebooks/NAME.md
+    python -m tools.publication slides     build/slides/NAME.html, from the executed pages; they work offline
 
 A student's notebook has an empty cell where a solution was. A slide is a section: its first sentences, its first
 equation and its figures; parameters and code stay in the notebook.
@@ -9,13 +9,15 @@ equation and its figures; parameters and code stay in the notebook.
 
 from __future__ import annotations
 
-import argparse
+import base64
+import json
 import re
 import shutil
-import sys
-from functools import cache
 from html import escape
 from pathlib import Path
+
+import nbformat
+import yaml
 
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
@@ -23,82 +25,48 @@ from cevit_lib.runner.notebook import read_notebook
 from tools.pages import EXECUTED, chapters
 
 ANSWER = "# your answer"
-_SOLUTION_START = re.compile(r"^```\{solution-start\}.*?^```$", re.MULTILINE | re.DOTALL)
-_SOLUTION_END = re.compile(r"^```\{solution-end\}\s*```\s*", re.MULTILINE)
+_SOLUTION = re.compile(
+    r"^```\{solution-start\}.*?^```\{solution-end\}\s*^```$", re.MULTILINE | re.DOTALL
+)
 _EXERCISE_MARK = re.compile(r"^```\{exercise-(?:start|end)\}.*?^```\n?", re.MULTILINE | re.DOTALL)
 _ROLE = re.compile(r"\{(\w+)(?::\w+)?\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 _MATH = re.compile(r"^```\{math\}\n(?::label: [^\n]*\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
-_DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
-_LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$|^\([\w-]+\)=\n", re.MULTILINE | re.DOTALL)
 # a link to a page of the book, which does not lie beside the slides
 _PAGE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)[^)]*\.md[^)]*\)")
-_TO_AN_OUTPUT = re.compile(
-    r"\n\n[^\n*-][^\n]*:\s*\Z"
-)  # a last line that introduces what a cell prints
+_TASK = re.compile(
+    r"^(\*\*.+?\*\* \((?:easy|medium|hard)\)\. .*?)(?=^```)", re.MULTILINE | re.DOTALL
+)
+# a last line that introduces what a cell prints
+_TO_AN_OUTPUT = re.compile(r"\n\n[^\n*-][^\n]*:\s*\Z")
 
 
 # --- notebooks without solutions
 
 
-def without_solutions(notebook):
-    """Return the notebook with an empty cell in the place of each solution.
-
-    Parameters
-    ----------
-    notebook : nbformat.NotebookNode
-        A page as `read_notebook` returns it.
+def without_solutions(text: str) -> str:
+    """Return a page's text with an empty cell in the place of each solution.
 
     Raises
     ------
     NotebookError
         A solution has a beginning and no end.
     """
-    import nbformat
-
-    cells, inside = [], False
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            if not inside:
-                cells.append(cell)
-            continue
-        kept, inside, answers = _outside_solutions(cell.source, inside)
-        for number, text in enumerate(kept):
-            if text := _EXERCISE_MARK.sub("", text).strip():
-                cells.append(nbformat.v4.new_markdown_cell(text))
-            if number < answers:
-                cells.append(nbformat.v4.new_code_cell(ANSWER))
-    if inside:
-        raise NotebookError("a solution begins and does not end")
-    for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"
-    return nbformat.from_dict({**notebook, "cells": cells})
-
-
-def _outside_solutions(text: str, inside: bool) -> tuple[list[str], bool, int]:
-    """Pieces of a Markdown cell that belong to no solution; whether one is open at its end; how many began in it."""
-    pieces, began = [], 0
-    while text:
-        mark = _SOLUTION_END.search(text) if inside else _SOLUTION_START.search(text)
-        if mark is None:
-            break
-        if not inside:
-            pieces.append(text[: mark.start()])
-            began += 1
-        text, inside = text[mark.end() :], not inside
-    return (pieces if inside else [*pieces, text]), inside, began
+    text = _SOLUTION.sub(f"```{{code-cell}} ipython3\n{ANSWER}\n```", text)
+    if "{solution-" in text:
+        raise NotebookError("a solution begins and does not end, or ends and does not begin")
+    return _EXERCISE_MARK.sub("", text)
 
 
 def write_student(folder: Path) -> list[Path]:
     """Write a notebook without solutions for every chapter of the book."""
-    import nbformat
-
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for source in chapters():
-        path = folder / f"{source.stem}.ipynb"
-        path.write_text(
-            nbformat.writes(without_solutions(read_notebook(source))) + "\n", encoding="utf-8"
-        )
+        page, path = folder / source.name, folder / f"{source.stem}.ipynb"
+        page.write_text(without_solutions(source.read_text(encoding="utf-8")), encoding="utf-8")
+        nbformat.write(read_notebook(page), path)
+        page.unlink()
         written.append(path)
     return written
 
@@ -106,121 +74,80 @@ def write_student(folder: Path) -> list[Path]:
 # --- slides
 
 
-@cache
-def _titles() -> dict[str, str]:
-    """Label -> what a reader knows it by: the heading or the exercise that it stands at."""
-    heading = re.compile(r"^\(([\w-]+)\)=\n#+ (.+)$", re.MULTILINE)
-    exercise = re.compile(
-        r"^```\{exercise-start\}\n:label: ([\w-]+)\n(?:.*\n)*?\*\*(.+?)\*\*", re.MULTILINE
-    )
-    pages = [*chapters(), *sorted((project_root() / "book").glob("*.md"))]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    return {
-        label: title.strip()
-        for found in (heading, exercise)
-        for label, title in found.findall(text)
-    }
-
-
 def plain(text: str) -> str:
     """Markdown without roles, labels and directives; equations stay."""
-    text = _MATH.sub(lambda found: f"$$\n{found.group(1).strip()}\n$$", text)
-    text = _PAGE_LINK.sub(r"*\1*", _LABEL.sub("", _DIRECTIVE.sub("", text)))
 
     def role(found: re.Match) -> str:
-        kind, said = found.groups()
-        if kind == "ref":  # with words of its own, or the title of what it points to
-            title = _titles().get(said.strip())
-            return f"*{title}*" if title and "<" not in found.group() else said.strip()
-        return {"cite": "", "eq": "the equation", "numref": "the figure"}.get(kind, said.strip())
+        kind, said = found[1], found[2].strip()
+        if kind == "ref" and "<" not in found[0]:  # a label: its words
+            return f"*{said.removeprefix('ex-').replace('-', ' ')}*"
+        return {"cite": "", "eq": "the equation", "numref": "the figure"}.get(kind, said)
 
-    text = re.sub(r" +([.,;:)])", r"\1", _ROLE.sub(role, text))
+    text = _MATH.sub(lambda found: f"$$\n{found[1].strip()}\n$$", text)
+    text = _ROLE.sub(role, _PAGE_LINK.sub(r"*\1*", _DIRECTIVE.sub("", text)))
+    text = re.sub(r" +([.,;:)])", r"\1", text)
     return re.sub(r"(\A|[.?!] |\n\n)the (figure|equation)", r"\1The \2", text)
 
 
 def gist(text: str) -> str:
     """The first two sentences of the first paragraph of prose, and the first displayed equation."""
     text = plain(text)
-    equation = re.search(
-        r"\$\$.*?\$\$", text.partition("\n### ")[0], re.DOTALL
-    )  # one of a subsection needs its words
+    # an equation of a subsection needs its words
+    equation = re.search(r"\$\$.*?\$\$", text.partition("\n### ")[0], re.DOTALL)
     prose = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
-    blocks = (block.strip() for block in re.split(r"\n\s*\n", prose))
-    paragraphs = [block for block in blocks if block and block[0] not in "|>#"]
-    sentences = (
-        re.split(r"(?<=[.?!])\s+(?=[A-Z*`$])", " ".join(paragraphs[0].split()))
-        if paragraphs
-        else []
-    )
-    return "\n\n".join(
-        part for part in (" ".join(sentences[:2]), equation.group() if equation else "") if part
-    )
+    paragraph = re.search(r"^[^|>#\s](?:.+\n?)+", prose, re.MULTILINE)
+    words = " ".join(paragraph[0].split()) if paragraph else ""
+    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z*`$])", words)
+    return f"{' '.join(sentences[:2])}\n\n{equation[0] if equation else ''}"
 
 
-def sections(notebook) -> list[tuple[str, str, list]]:
-    """Title, prose and figures (caption, data address, alt) of each section; the first is the head."""
+def sections(notebook) -> list[tuple[str, str, list[str]]]:
+    """Title, prose and figures (as HTML) of each section; the first is the head."""
     found = [["", "", []]]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             head, *rest = re.split(r"^## ", cell.source, flags=re.MULTILINE)
             found[-1][1] += "\n\n" + head
             found += [[*part.partition("\n")[::2], []] for part in rest]
-        elif picture := _picture(cell):
-            found[-1][2].append(picture)
-    return [(title.strip(), text, pictures) for title, text, pictures in found]
-
-
-def _picture(cell) -> tuple[str, str, str] | None:
-    options = cell.metadata.get("mystnb", {})
-    for output in cell.get("outputs", []):
-        data = output.get("data", {})
-        if png := data.get("image/png"):
-            source = f"data:image/png;base64,{''.join(png).strip()}"
-        elif svg := data.get("image/svg+xml"):
-            import base64
-
-            source = f"data:image/svg+xml;base64,{base64.b64encode(''.join(svg).encode()).decode()}"
         else:
-            continue
-        return (
-            options.get("figure", {}).get("caption", ""),
-            source,
-            options.get("image", {}).get("alt", ""),
-        )
-    return None
+            found[-1][2] += _figures(cell)
+    return [(title.strip(), text, figures) for title, text, figures in found]
+
+
+def _figures(cell) -> list[str]:
+    options = cell.metadata.get("mystnb", {})
+    caption = options.get("figure", {}).get("caption", "")
+    alt = escape(options.get("image", {}).get("alt", ""), quote=True)
+    made = []
+    for data in (output.get("data", {}) for output in cell.outputs):
+        for kind in {"image/png", "image/svg+xml"} & set(data):
+            content = "".join(data[kind]).strip()
+            if kind == "image/svg+xml":
+                content = base64.b64encode(content.encode()).decode()
+            image = f'<img src="data:{kind};base64,{content}" alt="{alt}">'
+            made.append(f'{image}<div class="caption">{_html(plain(caption))}</div>')
+    return made
 
 
 def slide_deck(notebook, macros: dict) -> str:
     """Return one self-standing HTML page for a chapter; it loads ``reveal/`` and ``mathjax/`` beside it."""
-    import json
-
     (_, head, _), *rest = sections(notebook)
     title = re.search(r"^# (.+)$", head, re.MULTILINE).group(1)
     question = re.search(r"^\*\*(.+\?)\*\*$", head, re.MULTILINE)
     slides = [
         f"<section><h1>{_html(title, inline=True)}</h1>{_html(question.group(1) if question else '')}</section>"
     ]
-    for name, text, pictures in rest:
+    for name, text, figures in rest:
+        heading = f"<h2>{_html(name, inline=True)}</h2>"
         if name == "Exercises":
-            tasks = re.findall(
-                r"^(\*\*.+?\*\* \((?:easy|medium|hard)\)\. .*?)(?=^```)",
-                text,
-                re.MULTILINE | re.DOTALL,
-            )
-            inner = [f"<h2>Exercise</h2>{_html(plain(task))}" for task in tasks]
+            inner = [f"<h2>Exercise</h2>{_html(plain(task))}" for task in _TASK.findall(text)]
+        elif name == "Three lines to remember":
+            inner = [heading + _html(_TO_AN_OUTPUT.sub("", plain(text))), *figures]
         else:
-            whole = name in ("Three lines to remember",)
-            said = _TO_AN_OUTPUT.sub("", plain(text)) if whole else gist(text)
-            inner = [f"<h2>{_html(name, inline=True)}</h2>{_html(said)}"]
-            inner += [_figure(*picture) for picture in pictures]
-        slides.append(
-            "<section>" + "".join(f"<section>{one}</section>" for one in inner) + "</section>"
-        )
+            inner = [heading + _html(gist(text)), *figures]
+        each = "".join(f"<section>{one}</section>" for one in inner)
+        slides.append(f"<section>{each}</section>")
     return _PAGE.format(title=escape(title), slides="\n".join(slides), macros=json.dumps(macros))
-
-
-def _figure(caption: str, source: str, alt: str) -> str:
-    return f'<img src="{source}" alt="{escape(alt, quote=True)}"><div class="caption">{_html(plain(caption))}</div>'
 
 
 def _html(text: str, inline: bool = False) -> str:
@@ -291,47 +218,18 @@ def write_slides(folder: Path) -> list[Path]:
     NotebookError
         A chapter was not executed yet; ``make book`` does it.
     """
-    import nbformat
-    import yaml
-
     root = project_root()
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     macros = config["sphinx"]["config"]["mathjax3_config"]["tex"]["macros"]
-    missing = [s.stem for s in chapters() if not (root / EXECUTED / f"{s.stem}.ipynb").is_file()]
-    if missing:
-        named = ", ".join(missing)
+    pages = [root / EXECUTED / f"{source.stem}.ipynb" for source in chapters()]
+    if missing := [page.stem for page in pages if not page.is_file()]:
         raise NotebookError(
-            f"slides show the figures of executed pages; not executed: {named}. Run make book first"
+            "slides show the figures of executed pages; "
+            f"not executed: {', '.join(missing)}. Run make book first"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     for name in ("reveal", "mathjax"):
         shutil.copytree(root / "assets" / name, folder / name, dirs_exist_ok=True)
-    written = []
-    for source in chapters():
-        path = folder / f"{source.stem}.html"
-        page = nbformat.read(root / EXECUTED / f"{source.stem}.ipynb", 4)
-        path.write_text(slide_deck(page, macros), encoding="utf-8")
-        written.append(path)
+    written = [folder / f"{page.stem}.html" for page in pages]
+    for page, path in zip(pages, written, strict=True):
+        path.write_text(slide_deck(nbformat.read(page, 4), macros), encoding="utf-8")
     return written
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Entry of ``python -m tools.teaching``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.teaching", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("what", choices=("student", "slides"))
-    what = parser.parse_args(arguments).what
-    try:
-        written = {"student": write_student, "slides": write_slides}[what](
-            project_root() / "build" / what
-        )
-    except NotebookError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"{len(written)} files in {written[0].parent}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

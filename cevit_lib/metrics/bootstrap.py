@@ -75,7 +75,8 @@ def patient_bootstrap(
 
     Examples
     --------
-    >>> interval = patient_bootstrap(lambda rows: mean_absolute_error(mu[rows], y[rows]), ids, rng)
+    >>> error = lambda rows: mean_absolute_error(mu[rows], y[rows])  # doctest: +SKIP
+    >>> interval = patient_bootstrap(error, ids, rng)  # doctest: +SKIP
     """
     if not 0 < level < 1 or replications < 20:
         raise ParameterError(

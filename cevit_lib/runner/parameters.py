@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import json
-import math
 import types
 from difflib import get_close_matches
 from typing import Literal, Union, get_args, get_origin
@@ -12,6 +11,9 @@ from cevit_lib.errors import ParameterError
 
 _NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple}
 _NAMES |= {"dict": dict, "Literal": Literal}
+_WORDS = {"true": "true", "false": "false", "none": "null", "null": "null"}
+_HUGE = 1e300  # neither infinity nor NaN nor an integer that no float can hold
+_AS_JSON = str.maketrans({"'": '"', "(": "[", ")": "]"})
 
 
 def check_parameters(spec: dict, namespace: dict) -> None:
@@ -87,53 +89,26 @@ def coerce(name: str, value, kind):
         return _one_of(name, value, inner)
     if origin in (Union, types.UnionType):
         return _coerce_union(name, value, inner)
-    if origin in (list, tuple, dict):
-        return _coerce_collection(name, value, kind)
-    if origin not in _READERS:
-        raise ParameterError(
-            f"parameter {name!r} is declared as {kind!r}, which is none of {', '.join(_NAMES)}"
-        )
-    try:
-        return _READERS[origin](value)
-    except (ValueError, TypeError, KeyError):
-        raise _ill_typed(name, value, origin.__name__) from None
+    read = _read(value) if isinstance(value, str) and origin is not str else value
+    if origin in (list, tuple) and isinstance(read, (list, tuple)):
+        each = [(f"{name}[{index}]", element) for index, element in enumerate(read)]
+        return origin(coerce(*one, inner[0]) if inner else one[1] for one in each)
+    number = isinstance(read, (int, float)) and not isinstance(read, bool) and abs(read) < _HUGE
+    if origin is float and number:
+        return float(read)
+    if origin is int and number and read == int(read):
+        return int(read)
+    if origin in (str, bool, dict, type(None)) and isinstance(read, origin):
+        return read
+    raise _ill_typed(name, value, str(kind) if inner else origin.__name__)
 
 
-def _as_none(value) -> None:
-    if value is not None and str(value).lower() not in ("none", "null"):
-        raise ValueError
-
-
-def _as_bool(value) -> bool:
-    return (
-        value
-        if isinstance(value, bool)
-        else {"true": True, "false": False}[str(value).strip().lower()]
-    )
-
-
-def _as_float(value) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _as_int(value) -> int:
-    number = _as_float(value)
-    if not number.is_integer():
-        raise ValueError
-    # beyond 2 ** 53 a float is not exact, and the digits are there
-    return int(value) if str(value).strip().lstrip("+-").isdigit() else int(number)
-
-
-def _as_str(value) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-_READERS = {type(None): _as_none, bool: _as_bool, int: _as_int, float: _as_float, str: _as_str}
+def _read(text: str):
+    """Return what a word from a command line or a YAML file means: a number, a truth value, None, a list."""
+    word = text.strip()
+    with contextlib.suppress(ValueError):
+        return json.loads(_WORDS.get(word.lower(), word.translate(_AS_JSON)))
+    return text
 
 
 def _coerce_union(name, value, kinds):
@@ -144,18 +119,6 @@ def _coerce_union(name, value, kinds):
         except ParameterError as error:
             fault = error
     raise fault
-
-
-def _coerce_collection(name, value, kind):
-    container, inner = get_origin(kind) or kind, get_args(kind)
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = json.loads(value.replace("'", '"').replace("(", "[").replace(")", "]"))
-    if not isinstance(value, dict if container is dict else (list, tuple)):
-        raise _ill_typed(name, value, str(kind) if inner else container.__name__)
-    if container is dict or not inner:
-        return container(value)
-    return container(coerce(f"{name}[{i}]", element, inner[0]) for i, element in enumerate(value))
 
 
 def _ill_typed(name, value, wanted: str) -> ParameterError:
