@@ -11,29 +11,13 @@ import pytest
 from scipy.integrate import dblquad
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.normal import log_multivariate_normal_cdf
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
+from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
+from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
 from studies.errata.printed import printed_conditional_cells
 
 RHO = 0.569
-
-
-def brute_force_box(lower, upper, mean, covariance, nodes=32):
-    """P(lower < u < upper) by a tensor Gauss-Legendre rule over the part of the box within 8 SD of the mean."""
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    grids, weights = [], []
-    for k, sd in enumerate(np.sqrt(np.diag(covariance))):
-        a, b = max(lower[k], mean[k] - 8 * sd), min(upper[k], mean[k] + 8 * sd)
-        if b <= a:
-            return 0.0
-        grids.append((a + b) / 2 + (b - a) / 2 * x - mean[k])
-        weights.append((b - a) / 2 * w)
-    points = np.stack(np.meshgrid(*grids, indexing="ij"), -1).reshape(-1, len(mean))
-    exponent = -0.5 * np.einsum("ni,ij,nj->n", points, np.linalg.inv(covariance), points)
-    density = np.exp(exponent) / np.sqrt(np.linalg.det(2 * np.pi * covariance))
-    for w in weights[::-1]:
-        density = density.reshape(-1, len(w)) @ w
-    return float(density[0])
 
 
 def cell_box(labels, thresholds):
@@ -55,8 +39,8 @@ def test_corollary_equals_brute_force_in_every_cell(p1):
     thresholds, mean, covariance = configuration(p1)
     cells = list(product((0, 1), repeat=p1))
     for labels in cells if p1 < 4 else cells[::3]:
-        wanted = brute_force_box(
-            *cell_box(labels, thresholds), mean, covariance, nodes=48 if p1 < 4 else 28
+        wanted = theory.integrate_normal(
+            *cell_box(labels, thresholds), mean, covariance, 48 if p1 < 4 else 28
         )
         for formula in (theory.cell_probability, theory.inclusion_exclusion_probability):
             assert formula(labels, thresholds, mean, covariance) == pytest.approx(
@@ -86,7 +70,7 @@ def test_printed_corollary_is_no_probability(p1, formula):
 
 
 def test_two_transcriptions_of_the_printed_corollary_agree():
-    gamma, scores = theory.TOY_CORRELATION, np.array([[0.0, 0.0, 0.4, -0.9]])
+    gamma, scores = TEXT_CORRELATION, np.array([[0.0, 0.0, 0.4, -0.9]])
     residual = np.array([0.7, -0.3])
     y = np.concatenate([residual, [0, 0]])[None]
     regression = np.linalg.solve(gamma[:2, :2], gamma[:2, 2:])
@@ -102,9 +86,9 @@ def test_two_transcriptions_of_the_printed_corollary_agree():
 def test_last_lines_of_all_four_cases_of_the_proof_fail():
     logits = np.array([0.691, 1.643])
     thresholds = -theory.scores_from_outputs(logits[None], 0)[0]
-    mean, covariance = np.array([0.3, -0.2]), theory.conditional_covariance(theory.TOY_CORRELATION)
+    mean, covariance = np.array([0.3, -0.2]), theory.conditional_covariance(TEXT_CORRELATION)
     for labels in product((0, 1), repeat=2):
-        wanted = brute_force_box(*cell_box(labels, thresholds), mean, covariance, 64)
+        wanted = theory.integrate_normal(*cell_box(labels, thresholds), mean, covariance, 64)
         printed = theory.printed_case(*labels, thresholds, logits, mean, covariance)
         assert abs(printed - wanted) > 0.005, labels
         assert theory.cell_probability(labels, thresholds, mean, covariance) == pytest.approx(
@@ -132,12 +116,12 @@ def test_tallis_moments_equal_brute_force(c1, c2, rho):
     m1, m2 = moment(lambda a, b: a) / alpha, moment(lambda a, b: b) / alpha
     covariance = moment(lambda a, b: a * b) / alpha - m1 * m2
     v1, v2 = moment(lambda a, b: a * a) / alpha - m1**2, moment(lambda a, b: b * b) / alpha - m2**2
-    assert theory.quadrant_covariance(c1, c2, rho) == pytest.approx(covariance, abs=1e-7)
-    assert np.allclose(theory.quadrant_variances(c1, c2, rho), [v1, v2], atol=1e-7)
-    assert np.allclose(theory.quadrant_means(c1, c2, rho), [m1, m2], atol=1e-7)
-    assert (
-        abs(theory.printed_quadrant_covariance(c1, c2, rho) - covariance) > 0.02
-    )  # the printed form fails
+    found = theory.orthant_moments(c1, c2, rho)
+    assert found.probability == pytest.approx(alpha, abs=1e-9)
+    np.testing.assert_allclose(found.matrix, [[v1, covariance], [covariance, v2]], atol=1e-7)
+    np.testing.assert_allclose(found.mean, [m1, m2], atol=1e-7)
+    printed = theory.printed_orthant_covariance(c1, c2, rho)
+    assert abs(printed - covariance) > 0.02  # the printed form fails
 
 
 def test_truncation_always_weakens_a_positive_correlation():
@@ -145,15 +129,15 @@ def test_truncation_always_weakens_a_positive_correlation():
     rng = np.random.default_rng(7)
     c1, c2 = rng.uniform(-2.5, 2.5, (2, 5000))
     rho = rng.uniform(0.02, 0.98, 5000)
-    kept = theory.quadrant_probability(c1, c2, rho) > 1e-5
-    correlation = theory.quadrant_correlation(c1, c2, rho)[kept]
-    assert ((correlation > 0) & (correlation < rho[kept])).all()
-    assert (theory.quadrant_derivatives(c1, c2, rho).l12[kept] > 0).all()
+    right = theory.orthant_moments(c1, c2, rho)
+    kept = right.probability > 1e-5
+    assert ((right.correlation > 0) & (right.correlation < rho))[kept].all()
+    assert (theory.mixed_derivative(c1, c2, rho)[kept] > 0).all()
     q = rng.normal(size=(500, 2))
-    for cell in theory.cell_moments(q[:, 0], q[:, 1], RHO).values():
-        assert ((cell["correlation"] > 0) & (cell["correlation"] < RHO))[
-            cell["probability"] > 1e-5
-        ].all()
+    for sides in product((-1, 1), repeat=2):
+        cell = theory.orthant_moments(-q[:, 0], -q[:, 1], RHO, sides)
+        likely = cell.probability > 1e-5
+        assert ((cell.correlation > 0) & (cell.correlation < RHO))[likely].all()
 
 
 def test_within_and_between_cells_add_up_to_rho():
@@ -196,31 +180,30 @@ def test_concordance_may_fall_while_the_covariance_rises():
 
 
 def test_printed_concordance_exceeds_one():
+    """The symmetry that it uses does not hold."""
     assert theory.printed_concordance_probability(1.5, 1.5, RHO) > 1.3
-    assert theory.concordance_probability(1.5, 1.5, RHO) == pytest.approx(
-        float(theory.bivariate_cdf(1.5, 1.5, RHO) + theory.bivariate_cdf(-1.5, -1.5, RHO)),
-        abs=1e-14,
-    )
-    assert abs(theory.bivariate_cdf(1, 1, 0.5) - theory.bivariate_cdf(-1, -1, 0.5)) > 0.6
+    both, none = (float(bivariate_normal_cdf(q, q, theory.tensor(RHO))) for q in (1.5, -1.5))
+    assert theory.concordance_probability(1.5, 1.5, RHO) == pytest.approx(both + none, abs=1e-14)
+    assert both - none > 0.6
 
 
 def test_printed_objective_has_no_maximum_and_the_right_one_does():
-    scatter = theory.TOY_CORRELATION
+    scatter = TEXT_CORRELATION
     printed = [
         theory.printed_expected_log_likelihood(k * scatter, scatter) for k in (1, 10, 100, 1000)
     ]
-    right = [theory.expected_log_likelihood(k * scatter, scatter) for k in (0.5, 1, 10, 100, 1000)]
+    right = [complete_objective(k * scatter, scatter) for k in (0.5, 1, 10, 100, 1000)]
     assert (np.diff(printed) > 5).all()
     assert np.argmax(right) == 1
 
 
 def test_trace_is_two_only_where_both_matrices_agree():
-    gamma = theory.TOY_CORRELATION
+    gamma = TEXT_CORRELATION
     upper = gamma[np.triu_indices(4, 1)]
     assert theory.trace_term(gamma, gamma) == pytest.approx(2.0, abs=1e-12)
     for rho, least in ((0.8, 1.0), (0.9, 5.0)):
-        assert theory.trace_term(theory.correlation_from(*upper[:5], rho), gamma) > 2 + least
-    assert theory.trace_term(theory.correlation_from(*upper[:5], 0.3), gamma) < 1.9
+        assert theory.trace_term(from_off_diagonal([*upper[:5], rho], 4), gamma) > 2 + least
+    assert theory.trace_term(from_off_diagonal([*upper[:5], 0.3], 4), gamma) < 1.9
 
 
 def test_truncated_variance_has_no_positive_lower_bound():
@@ -236,16 +219,3 @@ def test_truncated_variance_has_no_positive_lower_bound():
 
 def test_printed_cross_entropy_prefers_the_wrong_label():
     assert theory.printed_cross_entropy(0.9, 1) > theory.printed_cross_entropy(0.1, 1)
-
-
-@pytest.mark.parametrize("p1", [3, 4])
-def test_reference_cdf_agrees_with_the_library_in_three_and_four_dimensions(p1):
-    """Two independent ways: conditioning with quadrature here, Plackett's integrals in ``cevit_lib.normal``."""
-    for seed in range(4):
-        upper, mean, covariance = configuration(p1, seed)
-        library = log_multivariate_normal_cdf(
-            *[theory.tensor(a) for a in (upper, mean, covariance)]
-        ).exp()
-        assert theory.normal_cdf(upper, mean, covariance, nodes=64) == pytest.approx(
-            float(library), abs=1e-7
-        )

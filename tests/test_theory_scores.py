@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.errors import ShapeError
+from cevit_lib.estimation.correlation import from_off_diagonal
+from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
+from studies.theory.overfitting import fit_probit
 
 RHO = 0.569
 
@@ -22,9 +27,7 @@ def test_scores_and_outputs_are_inverse_to_each_other():
 
 def test_stronger_covariance_is_the_definition():
     rng = np.random.default_rng(0)
-    truth = theory.outputs_from_scores(
-        rng.multivariate_normal(np.zeros(4), theory.TOY_CORRELATION, 400)
-    )
+    truth = theory.outputs_from_scores(rng.multivariate_normal(np.zeros(4), TEXT_CORRELATION, 400))
     scores = theory.scores_from_outputs(truth)
     scores[:, 2:] *= [
         -1.5,
@@ -53,9 +56,9 @@ def test_residual_correlation_under_each_distortion(name):
             continue  # the errors are fitted exactly: no residual is left
         scores = theory.distort(draw, name, strength, rng, tasks="regression")
         found = np.corrcoef((draw.y - scores)[:, :2].T)[0, 1]
-        wanted = theory.residual_correlation_limit(name, strength, 0.72)
+        wanted = theory.DISTORTIONS[name].residual_correlation(strength, 0.72)
         assert found == pytest.approx(wanted, abs=4 / np.sqrt(n) + 1e-9)
-        limit = theory.score_covariance_limit(name, strength, 0.72)
+        limit = theory.DISTORTIONS[name].score_covariance(strength, 0.72)
         sd = scores[:, :2].std(0).prod()
         assert np.cov(scores[:, :2].T)[0, 1] == pytest.approx(limit, abs=6 * sd / np.sqrt(n))
 
@@ -84,9 +87,9 @@ def test_total_label_covariance_equals_monte_carlo(mean):
     y = (q + u > 0).astype(float)
     parts = theory.total_label_covariance(mean, 1.0, gamma, RHO)
     assert parts["total"] == pytest.approx(np.cov(y.T)[0, 1], abs=4 * 0.25 / np.sqrt(n))
-    assert parts["within"] == pytest.approx(
-        theory.label_covariance(q[:, 0], q[:, 1], RHO).mean(), abs=2e-3
-    )
+    both = bivariate_normal_cdf(theory.tensor(q[:, 0]), theory.tensor(q[:, 1]), RHO).numpy()
+    within = (both - ndtr(q).prod(axis=1)).mean()
+    assert parts["within"] == pytest.approx(within, abs=2e-3)
     same = theory.implied_latent_correlation(gamma + 0.2, gamma, RHO)
     assert theory.total_label_covariance(mean, 1.0, gamma + 0.2, same)["total"] == pytest.approx(
         parts["total"], abs=1e-12
@@ -106,7 +109,7 @@ def test_each_rule_is_best_at_its_own_metric():
     rng = np.random.default_rng(4)
     p3, p4 = rng.uniform(size=(2, 4000))
     rules = theory.compare_rules(p3, p4, RHO)
-    cells = theory.cell_probabilities(p3, p4, RHO)
+    cells = theory.label_cells(p3, p4, RHO)
     assert np.allclose(cells.sum((1, 2)), 1) and np.allclose(cells[:, 1].sum(1), p3)
     joint = cells.reshape(-1, 4).max(1).mean()
     per_eye = np.maximum(np.stack([p3, p4]), 1 - np.stack([p3, p4])).mean()
@@ -119,7 +122,7 @@ def test_printed_rule_never_says_both_eyes():
     p3, p4 = np.random.default_rng(6).uniform(size=(2, 20_000))
     printed = theory.compare_rules(p3, p4, RHO)["printed"]
     assert (1, 1) in printed.never and printed.changed > 0.4
-    assert (theory.cell_probabilities(p3, p4, RHO, "printed") < 0).any()
+    assert (theory.label_cells(p3, p4, RHO, "printed") < 0).any()
 
 
 def test_gls_ratio_follows_its_limit_and_is_one_for_identical_regressors():
@@ -136,23 +139,23 @@ def test_gls_ratio_follows_its_limit_and_is_one_for_identical_regressors():
 
 
 def test_free_binary_pair_is_unbiased_only_for_the_true_and_for_no_correlation():
-    truth = theory.margins([1.0, -0.5])
+    truth = ndtr([1.0, -0.5])
     for rho in (0.0, RHO):
         assert np.allclose(
-            theory.margins(theory.binary_pair_minimum([1.0, -0.5], RHO, rho)), truth, atol=1e-6
+            ndtr(theory.binary_pair_minimum([1.0, -0.5], RHO, rho)), truth, atol=1e-6
         )
-    biased = theory.margins(theory.binary_pair_minimum([1.0, -0.5], RHO, 0.95))
+    biased = ndtr(theory.binary_pair_minimum([1.0, -0.5], RHO, 0.95))
     assert biased[0] < truth[0] - 0.03 and biased[1] > truth[1] + 0.03
 
 
 def test_free_model_keeps_its_means_but_not_its_margins_under_a_wrong_correlation():
-    gamma, scores = theory.TOY_CORRELATION, np.array([0.0, 0.0, 1.0, -0.5])
+    gamma, scores = TEXT_CORRELATION, np.array([0.0, 0.0, 1.0, -0.5])
     assert np.allclose(theory.free_model_minimum(scores, gamma, gamma, nodes=16), scores, atol=1e-5)
     upper = gamma[np.triu_indices(4, 1)]
-    wrong = theory.correlation_from(*upper[:5], 0.95)
+    wrong = from_off_diagonal([*upper[:5], 0.95], 4)
     found = theory.free_model_minimum(scores, gamma, wrong, nodes=24)
     assert np.allclose(found[:2], 0, atol=1e-3)
-    assert theory.margins(found[2:])[0] < theory.margins([1.0])[0] - 0.05
+    assert ndtr(found[2:])[0] < ndtr([1.0])[0] - 0.05
 
 
 def test_probit_fit_recovers_coefficients_and_survives_separation():
@@ -160,8 +163,8 @@ def test_probit_fit_recovers_coefficients_and_survives_separation():
     x = rng.standard_normal((20_000, 3))
     beta = np.array([1.0, -0.5, 0.25])
     y = (x @ beta + rng.standard_normal(20_000) > 0).astype(float)
-    assert np.allclose(theory.fit_probit(x, y), beta, atol=4 * 0.013)
-    separated = theory.fit_probit(x[:40], (x[:40, 0] > 0).astype(float))
+    assert np.allclose(fit_probit(x, y), beta, atol=4 * 0.013)
+    separated = fit_probit(x[:40], (x[:40, 0] > 0).astype(float))
     assert np.isfinite(separated).all() and separated[0] > 5
 
 

@@ -16,7 +16,12 @@ from cevit_lib.estimation.correlation import (
     maximise_over_correlations,
     starting_correlation,
 )
-from cevit_lib.estimation.moments import expected_moments, latent_moments, univariate_moments
+from cevit_lib.estimation.moments import (
+    expected_moments,
+    latent_moments,
+    univariate_means,
+    univariate_variances,
+)
 from cevit_lib.estimation.observed import Observed, Pattern
 from cevit_lib.estimation.sampling import Chains
 
@@ -121,12 +126,13 @@ class FastMCEM(ExpectationMaximization):
 
     def plugged_in(self, mean: np.ndarray, covariance: np.ndarray, part: Pattern):
         """Return the expected latent scores (n, b), and their outer products for expected products."""
-        means, variances = univariate_moments(mean, np.sqrt(np.diag(covariance)), part)
         if self.means == "bivariate":
-            means = latent_moments(mean, covariance, part)[0]
+            means, _, _ = latent_moments(mean, covariance, part)
+        else:
+            means = univariate_means(mean, covariance, part)
         second = means.T @ means
         if self.variances:
-            second += np.diag(variances.sum(axis=0))
+            second += np.diag(univariate_variances(mean, covariance, part).sum(axis=0))
         return means, second, 0.0
 
 

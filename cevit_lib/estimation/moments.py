@@ -1,4 +1,4 @@
-r"""The E-step: expected second moments of the latent scores given what was observed, and the observed likelihood.
+r"""Expected second moments of the scores given what was observed, and the observed likelihood.
 
 For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind observed labels, and
 the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is normal with mean
@@ -6,22 +6,23 @@ the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is no
 orthant by the labels: equation (12). Missing scores are normal given the rest, so they are integrated in closed form.
 """
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import erfcx, log_ndtr, ndtr
 
 from cevit_lib.estimation.correlation import complete_objective
 from cevit_lib.estimation.observed import Observed, Pattern
-from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, log_multivariate_normal_cdf
+from cevit_lib.normal import (
+    log_bivariate_normal_cdf_with_gradients,
+    log_multivariate_normal_cdf,
+    truncated_normal_mean,
+    truncated_normal_variance,
+)
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 #: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does not grow.
 BLOCK = 8192
-#: The shared-node integral is used for correlations up to the first and probabilities down to the second number.
-MOST_SHARED, LEAST_SHARED = 0.925, 1e-7
 
 
 class Regression(NamedTuple):
@@ -34,7 +35,10 @@ class Regression(NamedTuple):
     def of(cls, correlation: np.ndarray, target: np.ndarray, given: np.ndarray) -> "Regression":
         cross = correlation[np.ix_(target, given)]
         slope = np.linalg.solve(correlation[np.ix_(given, given)], cross.T).T
-        return cls(slope, correlation[np.ix_(target, target)] - slope @ cross.T)
+        covariance = correlation[np.ix_(target, target)] - slope @ cross.T
+        return cls(
+            slope, 0.5 * (covariance + covariance.T)
+        )  # rounding would grow from step to step
 
 
 class Moments(NamedTuple):
@@ -52,138 +56,85 @@ class Moments(NamedTuple):
     log_likelihood: float
 
 
-def inverse_mills(b: np.ndarray) -> np.ndarray:
-    r"""Return :math:`\phi(b)/\Phi(b)` in the ``erfcx`` form, which neither overflows nor cancels for any ``b``."""
-    return np.sqrt(2.0 / np.pi) / erfcx(b * -np.sqrt(0.5))
+def univariate_means(mean: np.ndarray, covariance: np.ndarray, part: Pattern) -> np.ndarray:
+    """Return the mean (n, b) of each latent under its own truncated normal.
 
-
-def univariate_moments(mean: np.ndarray, sd: np.ndarray, part: Pattern):
-    """Return mean and variance, (n, b) both, of each latent under its own truncated normal.
-
-    The means are Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``,
-    which ignore that the two latents of (12) are truncated together.
+    This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``, which
+    ignore that the two latents of (12) are truncated together.
     """
-    limit = part.sign * (mean - part.threshold) / sd
-    hazard = inverse_mills(limit)
-    return mean + part.sign * sd * hazard, sd**2 * (1.0 - hazard * (limit + hazard))
+    return truncated_normal_mean(*_truncation(mean, covariance, part)).numpy()
 
 
-@functools.cache
-def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss-Legendre nodes and weights on [0, 1]."""
-    node, weight = np.polynomial.legendre.leggauss(nodes)
-    return 0.5 * (node + 1.0), 0.5 * weight
+def univariate_variances(mean: np.ndarray, covariance: np.ndarray, part: Pattern) -> np.ndarray:
+    """Return the variance (n, b) of each latent under its own truncated normal."""
+    return truncated_normal_variance(*_truncation(mean, covariance, part)).numpy()
 
 
-def quadrant(b: np.ndarray, r: float, flip: np.ndarray) -> tuple[np.ndarray, ...]:
-    r"""Return :math:`\log\Phi_2(b_1, b_2; \pm r)` and its derivatives in :math:`b_1, b_2` and the correlation.
+def _truncation(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    sd = np.sqrt(np.diag(covariance))
+    return [torch.from_numpy(each) for each in (part.threshold, mean, sd, part.sign)]
 
-    All patients of a pattern share :math:`|r|`, hence the nodes of Plackett's integral over the correlation,
-    :math:`\Phi_2 = \Phi(b_1)\Phi(b_2) + \frac{1}{2\pi}\int_0^{\arcsin r} \exp\{-\frac{b_1^2 + b_2^2 - 2 b_1 b_2
-    \sin\theta}{2\cos^2\theta}\}\,d\theta`: one matrix product and one ``exp``, 1e-15 in absolute terms. Where that is
-    not enough (small probabilities, correlations beyond 0.925) ``cevit_lib.normal`` works in log space.
+
+def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    r"""Return the exact moments of the latents behind the observed labels, truncated together.
+
+    Fisher's identity: the derivative of the labels' log-probability in the mean is :math:`\tilde V^{-1}E(z -
+    \tilde\mu)`, and in the covariance :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde
+    V\}\tilde V^{-1}`. So slopes give every moment; an E-step needs the second ones summed only.
 
     Parameters
     ----------
-    b : (n, 2) array
-    r : float
-    flip : (n,) array of +-1
-        The correlation of row ``i`` is ``flip[i] * r``.
-    """
-    if abs(r) > MOST_SHARED:
-        return _quadrant_in_logs(b, r * flip)
-    node, weight = _gauss_legendre(12 if abs(r) < 0.75 else 24)
-    theta = np.arcsin(r) * node
-    ratio = np.sin(theta) / np.cos(theta) ** 2
-    squares, product = np.square(b).sum(axis=1), flip * b[:, 0] * b[:, 1]
-    exponent = np.stack([squares, product], axis=1) @ np.stack([-0.5 / np.cos(theta) ** 2, ratio])
-    side = ndtr(b)
-    p = side[:, 0] * side[:, 1] + flip * (np.exp(exponent) @ weight) * (
-        np.arcsin(r) / (2.0 * np.pi)
-    )
-    small = p < LEAST_SHARED
-    p[small] = 1.0
-    across = np.sqrt(1.0 - r * r)
-    given = ndtr((b[:, ::-1] - (r * flip)[:, None] * b) / across)
-    slopes = np.exp(-0.5 * np.square(b)) * given / (np.sqrt(2.0 * np.pi) * p[:, None])
-    by_r = np.exp((product * r - 0.5 * squares) / across**2) / (2.0 * np.pi * across * p)
-    found = np.log(p), slopes[:, 0], slopes[:, 1], by_r
-    if small.any():
-        for array, values in zip(found, _quadrant_in_logs(b[small], r * flip[small]), strict=True):
-            array[small] = values
-    return found
-
-
-def _quadrant_in_logs(b: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, ...]:
-    x, y, r = (torch.from_numpy(np.ascontiguousarray(each)) for each in (b[:, 0], b[:, 1], r))
-    with torch.no_grad():
-        return tuple(each.numpy() for each in log_bivariate_normal_cdf_with_gradients(x, y, r))
-
-
-def bivariate_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-    r"""Return mean, summed second moment and log-probability of pairs of latents truncated by their labels.
-
-    With :math:`w_j = s_j (z_j - \tilde\mu_j)/\tilde v_j^{1/2}` the event is :math:`w > -b` and has probability
-    :math:`\Phi_2(b; r)`. The gradient :math:`f` of :math:`\log\Phi_2` and its derivative :math:`f_r` in the correlation
-    give every moment (Tallis 1961, with Plackett's :math:`\partial\Phi_2/\partial r = \partial^2\Phi_2/\partial b_1
-    \partial b_2`): :math:`E w = R f` and :math:`E w w' = R + R H R`, :math:`H_{12} = f_r`,
-    :math:`H_{jj} = -b_j f_j - r f_r`.
+    mean, covariance : (n, b), (b, b) arrays
+        Of the latents before the labels are known.
 
     Returns
     -------
-    mean : (n, 2) array
-    second : (2, 2) array
-        Sum over patients of ``E[z z']``.
+    means : (n, b) array
+    second : (b, b) array
+        Sum over patients of ``E[u_B u_B']``.
     log_probability : (n,) array
+        Of the labels.
+    """
+    if mean.shape[1] == 0:
+        return mean, covariance, np.zeros(len(mean))
+    slopes = slopes_of_pairs if mean.shape[1] == 2 else slopes_of_orthants
+    log_probability, by_mean, by_covariance = slopes(mean, covariance, part)
+    shift = by_mean @ covariance
+    cross = mean.T @ shift
+    around = len(mean) * covariance + 2.0 * covariance @ by_covariance @ covariance
+    return mean + shift, mean.T @ mean + cross + cross.T + around, log_probability
+
+
+def slopes_of_pairs(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    r"""Return log-probability (n,), its slope in the mean (n, 2) and, summed over patients, in the covariance (2, 2).
+
+    With :math:`b_j = s_j (\tilde\mu_j - c_j)/\tilde v_j^{1/2}` the labels have probability
+    :math:`\Phi_2(b; s_1 s_2 r)`: all patients share :math:`|r|`.
     """
     sd = np.sqrt(np.diag(covariance))
     b = part.sign * (mean - part.threshold) / sd
-    flip = part.sign[:, 0] * part.sign[:, 1]
-    shared = covariance[0, 1] / (sd[0] * sd[1])
-    log_p, f1, f2, fr = quadrant(b, shared, flip)
-    r = shared * flip
-    shift = np.stack([f1 + r * f2, r * f1 + f2], axis=1)
-    h11, h22 = -b[:, 0] * f1 - r * fr, -b[:, 1] * f2 - r * fr
-    w11 = 1.0 + h11 + 2 * r * fr + r**2 * h22
-    w22 = 1.0 + h22 + 2 * r * fr + r**2 * h11
-    w12 = r + r * (h11 + h22) + (1.0 + r**2) * fr
-    centred = part.sign * sd * shift
-    cross = mean.T @ centred
-    spread = np.array([[w11.sum(), flip @ w12], [flip @ w12, w22.sum()]]) * np.outer(sd, sd)
-    return mean + centred, mean.T @ mean + cross + cross.T + spread, log_p
+    flip, r = part.sign[:, 0] * part.sign[:, 1], covariance[0, 1] / sd.prod()
+    found = log_bivariate_normal_cdf_with_gradients(
+        *torch.from_numpy(b.T.copy()), r, torch.from_numpy(flip), digits=12
+    )
+    log_probability, first, second, by_r = (each.numpy() for each in found)
+    by_b = np.stack([first, second], axis=1)
+    by_r = flip @ by_r
+    own = np.diag(np.einsum("nj,nj->j", b, by_b) + r * by_r) / covariance.diagonal()
+    across = by_r * (1.0 - np.eye(2)) / sd.prod()
+    return log_probability, part.sign * by_b / sd, 0.5 * (across - own)
 
 
-def orthant_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-    r"""Return what :func:`bivariate_moments` does for any number of labels, by the gradient of :math:`\log\Phi_b`.
-
-    Fisher's identity: the derivative of the log-probability in the mean is :math:`\tilde V^{-1}E(z - \tilde\mu)`, and
-    in the covariance it is :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde V\}\tilde V^{-1}`.
-    """
+def slopes_of_orthants(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
+    """Return what :func:`slopes_of_pairs` does for any number of labels, by autograd."""
     centre = torch.from_numpy(mean).requires_grad_()
     spread = torch.from_numpy(covariance).requires_grad_()
     sign = torch.from_numpy(part.sign)
     flipped = sign[:, :, None] * spread * sign[:, None, :]
     upper = sign * (centre - torch.from_numpy(part.threshold))
     log_p = log_multivariate_normal_cdf(upper, torch.zeros_like(centre), flipped)
-    d_mean, d_spread = torch.autograd.grad(log_p.sum(), (centre, spread))
-    slope = 0.5 * (d_spread + d_spread.T).numpy()
-    shift = d_mean.numpy() @ covariance
-    cross = mean.T @ shift
-    around = len(mean) * covariance + 2.0 * covariance @ slope @ covariance
-    return mean + shift, mean.T @ mean + cross + cross.T + around, log_p.detach().numpy()
-
-
-def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-    """Return means, summed second moment and log-probability of the latents behind the observed labels."""
-    labels = part.sign.shape[1]
-    if labels == 0:
-        return mean, np.zeros((0, 0)), 0.0
-    if labels == 1:
-        sd = np.sqrt(covariance[0])
-        means, variances = univariate_moments(mean, sd, part)
-        log_p = log_ndtr(part.sign * (mean - part.threshold) / sd)
-        return means, means.T @ means + variances.sum(), log_p
-    return (bivariate_moments if labels == 2 else orthant_moments)(mean, covariance, part)
+    by_mean, by_spread = torch.autograd.grad(log_p.sum(), (centre, spread))
+    return log_p.detach().numpy(), by_mean.numpy(), 0.5 * (by_spread + by_spread.T).numpy()
 
 
 def expected_moments(
@@ -196,18 +147,17 @@ def expected_moments(
     Parameters
     ----------
     scale, correlation : (p0,), (p, p) arrays
-    latent : callable (mean, covariance, pattern) -> means, second moment, log probability
-        What is expected of the latent scores behind a pattern's labels, whose normal law before truncation has these
-        means (n, b) and this covariance (b, b): by default the exact moments; fMCEM has its own.
+    latent : callable
+        What is expected of the latent scores behind a pattern's labels, called and answering as
+        :func:`latent_moments`; fMCEM has its own.
     """
     second, log_likelihood = np.zeros_like(correlation), 0.0
     for part in observed.patterns:
         a = part.continuous
         seen, log_probability = sum_of_pattern(part, scale, correlation, latent)
         second += with_missing(seen, part, correlation)
-        own = complete_objective(
-            correlation[np.ix_(a, a)], seen[: len(a), : len(a)] / len(part)
-        )  # log-density of the continuous scores, but for its constant
+        # the log-density of the continuous responses
+        own = complete_objective(correlation[np.ix_(a, a)], seen[: len(a), : len(a)] / len(part))
         own -= 0.5 * len(a) * LOG_TWO_PI + np.log(scale[a]).sum()
         log_likelihood += log_probability + len(part) * own
     return Moments(second / observed.n, float(log_likelihood) / observed.n)

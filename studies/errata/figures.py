@@ -7,11 +7,7 @@ from matplotlib.figure import Figure
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from studies.charts import TRUTH, ZERO, dots, lines, panel_size
-from studies.theory import (
-    printed_quadrant_covariance,
-    quadrant_correlation,
-    quadrant_covariance,
-)
+from studies.theory import orthant_moments, printed_orthant_covariance
 
 TRUE_R34, TRUE_R12 = 0.569, 0.72
 INK = COLORS["ink"]
@@ -115,14 +111,15 @@ def plot_minima(record: dict) -> Figure:
 def plot_truncation(record: dict) -> Figure:
     """The Tallis lemma: conditional correlation against the threshold, right and printed claim."""
     c = np.linspace(-3, 3, 61)
+    found = orthant_moments(c, c, TRUE_R34)
     ours, printed = (
         {"color": METHODS[key].color, "linestyle": METHODS[key].line} for key in ("exact", "paper")
     )
     figure, (left, right) = new_figure(3.2, columns=2)
-    left.plot(c, quadrant_correlation(c, c, TRUE_R34), **ours)
+    left.plot(c, found.correlation, **ours)
     left.axhline(TRUE_R34, **TRUTH, label=r"$\rho = .569$; the lemma says above this")
-    right.plot(c, quadrant_covariance(c, c, TRUE_R34), **ours, label="right covariance")
-    right.plot(c, printed_quadrant_covariance(c, c, TRUE_R34), **printed, label="printed form")
+    right.plot(c, found.covariance, **ours, label="right covariance")
+    right.plot(c, printed_orthant_covariance(c, c, TRUE_R34), **printed, label="printed form")
     for ax, name in ((left, "Corr"), (right, "Cov")):
         ylabel = rf"$\mathrm{{{name}}}(Z_1, Z_2 \mid \mathrm{{both}} > c)$"
         ax.set(xlabel="threshold $c$ of both", ylabel=ylabel, ylim=(0, 0.75))

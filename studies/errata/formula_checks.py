@@ -3,23 +3,24 @@
 One record per part, study ``formula-checks``. Deterministic parts have no standard error; the others are shares over
 ``n`` independent draws, whose standard error is sqrt(share (1 - share) / n) at most.
 
-    python -m studies.errata.formula_checks --scale paper
+    python -m studies formula-checks
 """
 
-import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy.special import ndtr
 
 from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.estimation import ExactEM
-from cevit_lib.records import find_record, load_records, new_record, write_record
+from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
+from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
 from studies.errata.printed import printed_conditional_cells
+from studies.study import Study
 
-STUDY = "formula-checks"
 SEED = 20261128
 
 
@@ -39,10 +40,10 @@ def of_the_labels(cells: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def check_theorem(c: dict, rng: np.random.Generator) -> dict:
     """Eq. (10) as printed on data from the model: how often it is not positive, and how wrong its log is."""
-    parameters, found = CopulaParameters(theory.TOY_CORRELATION, [1.0, 1.0]), {}
+    parameters, found = CopulaParameters(TEXT_CORRELATION, [1.0, 1.0]), {}
     for sd in c["logit_sd"]:
         outputs = sd * rng.standard_normal((c["n"], 4))
-        errors = rng.standard_normal((c["n"], 4)) @ np.linalg.cholesky(theory.TOY_CORRELATION).T
+        errors = rng.standard_normal((c["n"], 4)) @ np.linalg.cholesky(TEXT_CORRELATION).T
         sums = theory.scores_from_outputs(outputs) + errors
         y = np.concatenate([outputs[:, :2] + errors[:, :2], sums[:, 2:] > 0], 1)
         cells = conditional_cells(outputs, y, parameters)
@@ -60,12 +61,12 @@ def check_theorem(c: dict, rng: np.random.Generator) -> dict:
 
 def gap_to_integral(rng: np.random.Generator, points: int = 25, nodes: int = 48) -> float:
     """Largest gap between the right cells and the general integral form (a Gauss-Legendre rule over each cell)."""
-    parameters, worst = CopulaParameters(theory.TOY_CORRELATION, [1.0, 1.0]), 0.0
+    parameters, worst = CopulaParameters(TEXT_CORRELATION, [1.0, 1.0]), 0.0
     outputs, residuals = 1.5 * rng.standard_normal((points, 4)), rng.standard_normal((points, 2))
     y = np.concatenate([outputs[:, :2] + residuals, np.zeros((points, 2))], 1)
     cells = class_probabilities(theory.tensor(outputs), parameters, theory.tensor(y)).numpy()
-    regression = np.linalg.solve(theory.TOY_CORRELATION[:2, :2], theory.TOY_CORRELATION[:2, 2:])
-    covariance = theory.conditional_covariance(theory.TOY_CORRELATION)
+    regression = np.linalg.solve(TEXT_CORRELATION[:2, :2], TEXT_CORRELATION[:2, 2:])
+    covariance = theory.conditional_covariance(TEXT_CORRELATION)
     for i, threshold in enumerate(-theory.scores_from_outputs(outputs)[:, 2:]):
         for cell in np.ndindex(2, 2):
             lower = np.where(np.array(cell) == 1, threshold, -np.inf)
@@ -79,7 +80,7 @@ def gap_to_integral(rng: np.random.Generator, points: int = 25, nodes: int = 48)
 
 def worked_example() -> dict:
     """The pages' example: mu = (-1.473, -.326), labels (1, 0), residuals 0."""
-    parameters = CopulaParameters(theory.TOY_CORRELATION, [1.0, 1.0])
+    parameters = CopulaParameters(TEXT_CORRELATION, [1.0, 1.0])
     outputs, y = np.array([[0.0, 0.0, -1.473, -0.326]]), np.array([[0.0, 0.0, 1.0, 0.0]])
     cells = conditional_cells(outputs, y, parameters)
     return {f"example_{name}": float(of_the_labels(cells[name], y)[0]) for name in cells}
@@ -128,8 +129,12 @@ def draw_margins(name: str, n: int, rng: np.random.Generator):
     if name == "uniform":
         return rng.uniform(size=(2, n))
     sd = 1.5 if name == "logit-1.5" else 3.0
-    pair = rng.standard_normal((n, 2)) @ np.linalg.cholesky(np.array([[1.0, 0.5], [0.5, 1.0]])).T
-    return 1 / (1 + np.exp(-sd * pair.T))
+    return 1 / (1 + np.exp(-sd * draw_pair(n, rng).T))
+
+
+def draw_pair(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Scores (n, 2) of two eyes, standard normal and correlated 1/2."""
+    return rng.standard_normal((n, 2)) @ np.linalg.cholesky(np.array([[1.0, 0.5], [0.5, 1.0]])).T
 
 
 def check_prediction(c: dict, rng: np.random.Generator) -> dict:
@@ -138,8 +143,8 @@ def check_prediction(c: dict, rng: np.random.Generator) -> dict:
     for name in ("uniform", "logit-1.5", "logit-3"):
         p3, p4 = draw_margins(name, c["n"], rng)
         rules = theory.compare_rules(p3, p4, c["rho34"])
-        printed = theory.cell_probabilities(p3, p4, c["rho34"], "printed")
-        right = theory.cell_probabilities(p3, p4, c["rho34"])
+        printed = theory.label_cells(p3, p4, c["rho34"], "printed")
+        right = theory.label_cells(p3, p4, c["rho34"])
         changed = printed.reshape(-1, 4).argmax(1) != right.reshape(-1, 4).argmax(1)
         found[name] = {
             rule: {
@@ -162,38 +167,28 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
     """The Tallis lemma on random triples, and the within-cell correlation that the proof takes for a limit."""
     c1, c2 = rng.uniform(-3, 3, (2, c["n"]))
     r = rng.uniform(0.01, 0.99, c["n"])
-    probability = theory.quadrant_probability(c1, c2, r)
-    kept = probability > 1e-6  # the closed form divides by it
+    kept = theory.orthant_moments(c1, c2, r).probability > 1e-6  # the printed form divides by it
     c1, c2, r = c1[kept], c2[kept], r[kept]
-    correlation = theory.quadrant_correlation(c1, c2, r)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # some of these cells have no mass to divide by
-        discordant = -theory.quadrant_correlation(
-            c1, -c2, -r
-        )  # the cell (1, 0): the quadrant of (Z1, -Z2)
-    printed = theory.printed_quadrant_covariance(c1, c2, r)
-    table = {f"{t:g}": float(theory.quadrant_correlation(t, t, 0.569)) for t in (-3, -1, 0, 1, 3)}
+    right, printed = theory.orthant_moments(c1, c2, r), theory.printed_orthant_covariance(c1, c2, r)
+    discordant = theory.orthant_moments(c1, c2, r, (1, -1))  # the cell (1, 0)
+    below = discordant.correlation < r
     limits = {}
     for sd in (0.0, 1.0, 2.0):
-        q = (
-            sd
-            * rng.standard_normal((c["n"], 2))
-            @ np.linalg.cholesky(np.array([[1.0, 0.5], [0.5, 1.0]])).T
-        )
+        q = sd * draw_pair(c["n"], rng)
         limits[f"{sd:g}"] = theory.decompose_latent_correlation(q[:, 0], q[:, 1], 0.569)
     return {
         "triples": int(kept.sum()),
-        "share_corr_above_rho": float((correlation > r).mean()),
-        "share_corr_not_positive": float((correlation <= 0).mean()),
-        "share_discordant_below_rho": float(
-            (discordant < r)[theory.quadrant_probability(c1, -c2, -r) > 1e-6].mean()
-        ),
+        "share_corr_above_rho": float((right.correlation > r).mean()),
+        "share_corr_not_positive": float((right.correlation <= 0).mean()),
+        "share_discordant_below_rho": float(below[discordant.probability > 1e-6].mean()),
         "share_cross_derivative_positive": float(
-            (theory.quadrant_derivatives(c1, c2, r).l12 > -1e-10).mean()
+            (theory.mixed_derivative(c1, c2, r) > -1e-10).mean()
         ),
-        "printed_mean_error": float(np.abs(printed - theory.quadrant_covariance(c1, c2, r)).mean()),
-        "equal_threshold_correlation": table,
+        "printed_mean_error": float(np.abs(printed - right.covariance).mean()),
+        "equal_threshold_correlation": {
+            f"{t:g}": float(theory.orthant_moments(t, t, 0.569).correlation)
+            for t in (-3, -1, 0, 1, 3)
+        },
         "limit": limits,
         "truncated_variance": {
             f"{q:g}": float(theory.truncated_variance(q)) for q in (0, -1, -5, -30)
@@ -216,10 +211,9 @@ def check_concordance(c: dict, rng: np.random.Generator) -> dict:
     return {
         "printed_at_1.5": float(theory.printed_concordance_probability(1.5, 1.5, 0.569)),
         "right_at_1.5": float(theory.concordance_probability(1.5, 1.5, 0.569)),
-        "symmetry": [
-            float(theory.bivariate_cdf(1, 1, 0.5)),
-            float(theory.bivariate_cdf(-1, -1, 0.5)),
-        ],
+        "symmetry": bivariate_normal_cdf(
+            theory.tensor([1, -1]), theory.tensor([1, -1]), 0.5
+        ).tolist(),
         "gaussian_increasing": all(bool((np.diff(v) > 0).all()) for v in curves.values()),
         "counter_example": {
             "support": support,
@@ -235,7 +229,7 @@ def check_concordance(c: dict, rng: np.random.Generator) -> dict:
 
 def check_objective(c: dict, rng: np.random.Generator) -> dict:
     """Signs and traces of Section 2.3: the printed objective has no maximum, the trace is not constant."""
-    scatter = theory.TOY_CORRELATION
+    scatter = TEXT_CORRELATION
     changed = {}
     deflated = scatter.copy()  # latent variances below 1, as fMCEM's Z'Z / n has them
     deflated[[2, 3], [2, 3]] = 0.6
@@ -246,7 +240,7 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
         ExactEM(rescale=rescale).m_step(deflated, scatter) for rescale in (True, False)
     )
     for rho in c["rho34"]:
-        gamma = theory.correlation_from(*scatter[np.triu_indices(4, 1)][:5], rho)
+        gamma = from_off_diagonal([*scatter[np.triu_indices(4, 1)][:5], rho], 4)
         changed[f"{rho:g}"] = theory.trace_term(gamma, scatter)
     return {
         "printed_by_factor": {
@@ -254,11 +248,11 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
             for k in c["factors"]
         },
         "right_by_factor": {
-            f"{k:g}": theory.expected_log_likelihood(k * scatter, scatter) for k in c["factors"]
+            f"{k:g}": complete_objective(k * scatter, scatter) for k in c["factors"]
         },
         "trace_by_rho34": changed,
-        "cov2cor_below_maximum": theory.expected_log_likelihood(constrained, deflated)
-        - theory.expected_log_likelihood(rescaled, deflated),
+        "cov2cor_below_maximum": complete_objective(constrained, deflated)
+        - complete_objective(rescaled, deflated),
         "cov2cor_largest_difference": float(np.abs(constrained - rescaled).max()),
         "printed_cross_entropy": {
             "right_label": float(theory.printed_cross_entropy(0.9, 1)),
@@ -283,7 +277,7 @@ def check_residuals(c: dict, rng: np.random.Generator) -> dict:
             min(top, 2.5 if name.startswith("shared-n") else top),
             40,
         )
-        ratio = [theory.score_covariance_limit(name, k, 0.72) / 0.5 for k in fine]
+        ratio = [kind.score_covariance(k, 0.72) / 0.5 for k in fine]
         points = {"strength": [], "ratio": [], "estimate": []}
         for k in [k for k in kind.strengths if fine[0] <= k <= fine[-1]]:
             scores = theory.distort(draw, name, k, rng, tasks="regression")
@@ -292,7 +286,7 @@ def check_residuals(c: dict, rng: np.random.Generator) -> dict:
                 float(np.cov(scores[:, :2].T)[0, 1] / np.cov(draw.scores[:, :2].T)[0, 1])
             )
             points["estimate"].append(float(np.corrcoef((draw.y - scores)[:, :2].T)[0, 1]))
-        limit = [theory.residual_correlation_limit(name, k, 0.72) for k in fine]
+        limit = [kind.residual_correlation(k, 0.72) for k in fine]
         paths[name] = {"strength": fine, "ratio": ratio, "limit": limit, "points": points}
     return {"paths": paths, "se": float((1 - 0.72**2) / np.sqrt(c["n"]))}
 
@@ -337,11 +331,8 @@ def check_total_covariance(c: dict, rng: np.random.Generator) -> dict:
 
 def check_minima(c: dict, rng: np.random.Generator) -> dict:
     """Where the population copula loss of an unrestricted model has its minimum when Gamma is wrong."""
-    scores, gamma = np.array(c["scores"]), theory.TOY_CORRELATION
-    pair = {
-        f"{r:g}": theory.margins(theory.binary_pair_minimum(scores[2:], 0.569, r))
-        for r in c["assumed"]
-    }
+    scores, gamma = np.array(c["scores"]), TEXT_CORRELATION
+    pair = {f"{r:g}": ndtr(theory.binary_pair_minimum(scores[2:], 0.569, r)) for r in c["assumed"]}
     upper = gamma[np.triu_indices(4, 1)]
     cases = {
         "truth": upper,
@@ -352,14 +343,14 @@ def check_minima(c: dict, rng: np.random.Generator) -> dict:
     }
     four = {}
     for name, values in cases.items():
-        assumed = theory.correlation_from(*values)
+        assumed = from_off_diagonal(values, 4)
         found = theory.free_model_minimum(scores, gamma, assumed)
         four[name] = {
             "means": found[:2],
-            "margins": theory.margins(found[2:]),
+            "margins": ndtr(found[2:]),
             "smallest_eigenvalue": float(np.linalg.eigvalsh(assumed)[0]),
         }
-    return {"true_margins": theory.margins(scores[2:]), "binary_pair": pair, "four_responses": four}
+    return {"true_margins": ndtr(scores[2:]), "binary_pair": pair, "four_responses": four}
 
 
 def check_regression(c: dict, rng: np.random.Generator) -> dict:
@@ -431,60 +422,23 @@ PARTS: dict[str, tuple[Callable, dict, dict]] = {
 """Part -> (function, its configuration at paper scale, what smoke changes)."""
 
 
-def settings(smoke: bool) -> list[dict]:
-    """The configuration of every part."""
+def settings(scale: str = "paper") -> list[tuple[dict, int]]:
+    """Return configuration and seed of every part."""
     return [
-        {"part": name} | full | (tiny if smoke else {}) for name, (_, full, tiny) in PARTS.items()
+        ({"part": name} | full | (tiny if scale == "smoke" else {}), SEED)
+        for name, (_, full, tiny) in PARTS.items()
     ]
 
 
-def run_part(configuration: dict, seed: int = SEED, scale: str = "paper") -> dict:
-    """Run one part with its own stream and return its record (not yet written)."""
-    began, rng = time.perf_counter(), np.random.default_rng(np.random.SeedSequence(seed))
-    metrics = PARTS[configuration["part"]][0](configuration, rng)
-    seconds = time.perf_counter() - began
-    return new_record(
-        STUDY, configuration, [seed], metrics, scale=scale, seconds=seconds, device="cpu"
-    )
+def fit(configuration: dict, seed: int, scale: str) -> dict:
+    """Run one part with its own stream."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    return {"metrics": PARTS[configuration["part"]][0](configuration, rng)}
 
 
-def refit(record: dict) -> dict:
-    """Run the part of a record again with its own seed, for ``cevit verify``."""
-    return run_part(record["configuration"], record["seeds"][0], record["scale"])
+STUDY = Study("formula-checks", settings, fit, device="cpu")
 
 
-def run_study(scale: str = "paper", report: Callable = print, parts=tuple(PARTS)) -> list[dict]:
-    """Run every part whose record does not exist yet, write the records, and return all of them."""
-    records = []
-    for configuration in (c for c in settings(scale == "smoke") if c["part"] in parts):
-        record = find_record(STUDY, configuration, [SEED], scale)
-        if record is None:
-            record = run_part(configuration, scale=scale)
-            write_record(record)
-            report(
-                f"{STUDY} {configuration['part']} {record['id']} {record['times']['total_seconds']:.1f} s"
-            )
-        records.append(record)
-    return records
-
-
-def collect(scale: str = "stored", parts=tuple(PARTS)) -> dict[str, dict]:
-    """Return part -> record of the named parts: the stored ones, or those of a run made now."""
-    if scale == "stored":
-        records = [
-            load_records(STUDY, configuration={"part": part}, expected=1)[0] for part in parts
-        ]
-    else:
-        records = run_study(scale, lambda _: None, parts)
-    return {record["configuration"]["part"]: record for record in records}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    torch.set_num_threads(1)
-    run_study(parser.parse_args().scale)
-
-
-if __name__ == "__main__":
-    main()
+def collect(scale: str = "stored") -> dict[str, dict]:
+    """Return part -> record: the stored ones, or those of a run made now."""
+    return {r["configuration"]["part"]: r for r in STUDY.collect(scale).whole()}

@@ -3,13 +3,11 @@
 Settings of study ``toy-example``: signal strength x covariates separate or shared x thresholds read rightly or through
 a second sigmoid. A replication has its own streams, ``SeedSequence(seed).spawn(replications)[i]``; nothing is tuned.
 
-    python -m studies.estimation.toy_example            writes results/<study>/<id>.json, skips what is there
+    python -m studies toy-example --device cpu,cpu     two settings at a time
 """
 
-import argparse
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
@@ -26,8 +24,8 @@ from cevit_lib.estimation import (
     MonteCarloEM,
     RankLikelihoodMCMC,
 )
-from cevit_lib.records import find_record, new_record, write_record
 from cevit_lib.records import rounded as six_digits
+from studies.study import Study, replications
 
 #: beta' of each signal strength; the standard deviation of X' beta' is 0.38, 0.75, 1.33 and 2.67.
 SIGNALS = {
@@ -172,34 +170,14 @@ def mean_and_sd(values) -> dict:
     return {"mean": float(values.mean()), "sd": float(values.std(ddof=1))}
 
 
-def run_setting(study: str, c: dict, seed: int, scale: str = "paper", workers: int = 2) -> dict:
-    """Run all replications of a setting and return its record, unwritten.
+def fit(c: dict, seed: int, scale: str) -> dict:
+    """Run all replications of a setting; return what pages print, and every column.
 
     Seconds are processor seconds of one thread, so that two workers on two cores do not disturb each other's clock.
     """
-    start = time.perf_counter()
-    streams = np.random.SeedSequence(seed).spawn(c["replications"])
-    rows = run_parallel(replicate, [(c, stream) for stream in streams], workers)
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns = replications(replicate, c, seed)
     columns = {name: values for name, values in columns.items() if values[0] is not None}
-    return new_record(
-        study,
-        c,
-        [seed],
-        summarise(c, columns),
-        columns=rounded(columns),
-        scale=scale,
-        device="cpu",
-        seconds=time.perf_counter() - start,
-    )
-
-
-def run_parallel(function, arguments: list[tuple], workers: int) -> list:
-    """Return ``function(*a)`` for each tuple of arguments, in order, by single-threaded worker processes."""
-    if workers <= 1:
-        return [function(*each) for each in arguments]
-    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        return list(pool.map(function, *zip(*arguments, strict=True), chunksize=1))
+    return {"metrics": summarise(c, columns), "columns": rounded(columns)}
 
 
 def rounded(columns: dict) -> dict:
@@ -209,50 +187,41 @@ def rounded(columns: dict) -> dict:
     )
 
 
-def settings(study: str, scale: str = "paper") -> list[tuple[dict, int]]:
-    """Return configuration and seed of every setting of a study; seeds were fixed before the first run."""
+def numbered(configurations: list[dict], first: int) -> list[tuple[dict, int]]:
+    """Return each configuration with its seed; seeds were fixed before the first run."""
+    return [(c, first + index) for index, c in enumerate(configurations)]
+
+
+def examples(scale: str, **changes) -> list[dict]:
+    """Return configurations of every signal strength, with separate and with shared covariates."""
     grid = [(shared, name) for shared in (False, True) for name in SIGNALS]
     if scale == "smoke":
         grid = [(False, "weak"), (False, "strong")]
-    if study == "toy-example":
-        return [
-            (configuration(SIGNALS[name], name, scale, shared_covariates=shared), 4000 + index)
-            for index, (shared, name) in enumerate(grid)
-        ]
-    if study == "toy-unbiased":
-        changes = {
-            "estimators": ["ml"],
-            "test_patients": 0,
-            "replications": 400 if scale == "paper" else 4,
-        }
-        plugged = [
-            (
-                configuration(SIGNALS[name], name, scale, shared_covariates=shared, **changes),
-                4100 + index,
-            )
-            for index, (shared, name) in enumerate(grid)
-        ]
-        # The second design gives the estimator the true outputs: what then is left of a bias is its own.
-        return plugged + [(c | {"outputs": "true"}, seed + 10) for c, seed in plugged]
-    if study == "toy-signal":
-        strengths = (
-            (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0) if scale == "paper" else (0.0, 1.0)
-        )
-        changes = {
-            "estimators": ["fmcem", "fmcem-bivariate", "fmcem-variances", "ml"],
-            "test_patients": 0,
-        }
-        return [
-            (configuration(beta_of(strength), f"{strength:g}", scale, **changes), 4200 + index)
-            for index, strength in enumerate(strengths)
-        ]
-    return [(reading(scale, **each), 4300 + index) for index, each in enumerate(readings(scale))]
+    return [
+        configuration(SIGNALS[name], name, scale, shared_covariates=shared, **changes)
+        for shared, name in grid
+    ]
 
 
-def beta_of(strength: float) -> tuple[float, ...]:
-    """Return equal coefficients whose linear predictor has this standard deviation."""
+def unbiased(scale: str) -> list[tuple[dict, int]]:
+    """Return the same for maximum likelihood alone, replicated until a bias of thousandths shows."""
+    changes = {"estimators": ["ml"], "test_patients": 0}
+    if scale == "paper":
+        changes["replications"] = 400
+    plugged = numbered(examples(scale, **changes), 4100)
+    # The second design gives the estimator the true outputs: what then is left of a bias is its own.
+    return plugged + [(c | {"outputs": "true"}, seed + 10) for c, seed in plugged]
+
+
+def strengths(scale: str) -> list[dict]:
+    """Return configurations of equal coefficients whose linear predictor has a given standard deviation."""
+    wanted = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0) if scale == "paper" else (0.0, 1.0)
     one = ToyExample(beta_latent=(1.0, 1.0, 1.0)).signal
-    return (strength / one,) * 3
+    changes = {
+        "estimators": ["fmcem", "fmcem-bivariate", "fmcem-variances", "ml"],
+        "test_patients": 0,
+    }
+    return [configuration((sd / one,) * 3, f"{sd:g}", scale, **changes) for sd in wanted]
 
 
 def readings(scale: str) -> list[dict]:
@@ -260,32 +229,29 @@ def readings(scale: str) -> list[dict]:
 
     ``beta'`` was found by a search on other seeds: the printed numbers were its target, so that a match supports a
     reading without proving it. The eight settings share that ``beta'``; what differs is what the text leaves open.
+    Each is met by the paper's two estimators, and maximum likelihood.
     """
+    changes = {"estimators": ["fmcem", "mcmc", "ml"], "test_patients": 0}
     found = [
-        {
-            "beta_latent": (0.8, -0.5, 0.3),
-            "latent": latent,
-            "thresholds": thresholds,
-            "shared_covariates": shared,
-        }
+        {"latent": latent, "thresholds": thresholds, "shared_covariates": shared}
         for latent in ("probit", "logistic")
         for thresholds in ("logit", "double sigmoid")
         for shared in (False, True)
     ]
-    return found if scale == "paper" else found[:2]
+    return [
+        configuration((0.8, -0.5, 0.3), "reading", scale, **changes | each)
+        for each in (found if scale == "paper" else found[:2])
+    ]
 
 
-def reading(scale: str, **each) -> dict:
-    """Return the configuration of one reading: the paper's two estimators, and maximum likelihood."""
-    return configuration(
-        each.pop("beta_latent"),
-        "reading",
-        scale,
-        estimators=["fmcem", "mcmc", "ml"],
-        test_patients=0,
-        **each,
-    )
-
+STUDIES = {
+    "toy-example": lambda scale: numbered(examples(scale), 4000),
+    "toy-unbiased": unbiased,
+    "toy-signal": lambda scale: numbered(strengths(scale), 4200),
+    "toy-readings": lambda scale: numbered(readings(scale), 4300),
+}
+STUDIES = {name: Study(name, settings, fit, device="cpu") for name, settings in STUDIES.items()}
+"""Name -> :class:`studies.study.Study`."""
 
 #: A printed number counts as reproduced within this many standard errors of the difference of two studies of B = 100.
 STANDARD_ERRORS = 3.5
@@ -297,33 +263,26 @@ def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, 
 
     The ends of the printed ranges are compared with our own smallest and largest mixed bias.
     """
-    root = np.sqrt(replications)
-    rows = []
+    root, rows = np.sqrt(replications), []
+
+    def add_sd(key, words, sd):  # the relative error of an SD is 1 / sqrt(2 B)
+        rows.append((key, words, sd, sd / np.sqrt(2) / root))
+
     for name, words in (("fmcem", "fMCEM"), ("mcmc", "MCMC")):
         bias, sd = metrics[name]["bias"], metrics[name]["sd"]
-        for label, place in (("rho12", "rho_12"), ("rho34", "rho_34")):
-            if name == "fmcem" or label == "rho34":
-                rows.append(
-                    (f"{name}_bias_{place}", f"{words} bias {label}", bias[label], sd[label] / root)
-                )
-                rows.append(
-                    (
-                        f"{name}_sd_{place}",
-                        f"{words} SD {label}",
-                        sd[label],
-                        sd[label] / np.sqrt(2) / root,
-                    )
-                )
+        for label in ("rho12", "rho34") if name == "fmcem" else ("rho34",):
+            place = label.replace("rho", "rho_")
+            key, error = f"{name}_bias_{place}", sd[label] / root
+            rows.append((key, f"{words} bias {label}", bias[label], error))
+            add_sd(f"{name}_sd_{place}", f"{words} SD {label}", sd[label])
         error = max(sd[label] for label in MIXED) / root
         ends = sorted((bias[label] for label in MIXED), key=abs)
-        rows.append((f"{name}_bias_mixed_range.0", f"{words} mixed bias, smallest", ends[0], error))
-        rows.append((f"{name}_bias_mixed_range.1", f"{words} mixed bias, largest", ends[-1], error))
-    iterations = metrics["fmcem"]["iterations"]
-    rows.append(
-        ("fmcem_iterations_mean", "fMCEM iterations", iterations["mean"], iterations["sd"] / root)
-    )
-    sd = iterations["sd"]
-    rows.append(("fmcem_iterations_sd", "fMCEM SD of iterations", sd, sd / np.sqrt(2) / root))
+        for end, (size, value) in enumerate((("smallest", ends[0]), ("largest", ends[-1]))):
+            key = f"{name}_bias_mixed_range.{end}"
+            rows.append((key, f"{words} mixed bias, {size}", value, error))
+    mean, sd = metrics["fmcem"]["iterations"]["mean"], metrics["fmcem"]["iterations"]["sd"]
+    rows.append(("fmcem_iterations_mean", "fMCEM iterations", mean, sd / root))
+    add_sd("fmcem_iterations_sd", "fMCEM SD of iterations", sd)
     return rows
 
 
@@ -342,92 +301,25 @@ def verdicts(metrics: dict, paper: dict) -> list[dict]:
         ``paper_numbers("toy_example")``.
     """
     rows = []
+
+    def compare(words, printed, ours, allowed, reproduced):
+        row = {"number": words, "printed": printed, "ours": ours, "allowed": allowed}
+        rows.append(row | {"verdict": "reproduced" if reproduced else "differs"})
+
     for key, words, ours, error in printed_and_ours(metrics):
         key, _, end = key.partition(".")
-        printed = paper[key]["value"] if not end else paper[key]["value"][int(end)]
+        printed = paper[key]["value"][int(end)] if end else paper[key]["value"]
         digits = 0.05 if "iterations" in key else 0.0005
         allowed = STANDARD_ERRORS * np.sqrt(2) * error + digits
-        verdict = "reproduced" if abs(ours - printed) <= allowed else "differs"
-        rows.append(
-            {
-                "number": words,
-                "printed": printed,
-                "ours": ours,
-                "allowed": allowed,
-                "verdict": verdict,
-            }
-        )
+        compare(words, printed, ours, allowed, abs(ours - printed) <= allowed)
     converged, printed = metrics["fmcem"]["converged"], paper["fmcem_converged"]["value"]
-    rows.append(
-        {
-            "number": "fMCEM converged of 100",
-            "printed": printed,
-            "ours": converged,
-            "allowed": 0,
-            "verdict": "reproduced" if converged == printed else "differs",
-        }
-    )
+    compare("fMCEM converged of 100", printed, converged, 0, converged == printed)
     for name in ("fmcem", "mcmc"):
-        for statistic in ("mean", "sd"):
+        for statistic, ours in metrics[name]["seconds"].items():
             printed = paper[f"{name}_seconds_{statistic}"]["value"]
-            rows.append(
-                {
-                    "number": f"{name} seconds, {statistic}",
-                    "printed": printed,
-                    "allowed": None,
-                    "ours": metrics[name]["seconds"][statistic],
-                    "verdict": "not comparable",
-                }
-            )
+            compare(f"{name} seconds, {statistic}", printed, ours, None, False)
+            rows[-1]["verdict"] = "not comparable"
     ratio = metrics["mcmc"]["seconds"]["mean"] / metrics["fmcem"]["seconds"]["mean"]
     printed = paper["time_ratio"]["value"]
-    rows.append(
-        {
-            "number": "time ratio MCMC / fMCEM",
-            "printed": printed,
-            "ours": ratio,
-            "allowed": "factor 2",
-            "verdict": "reproduced" if 0.5 <= ratio / printed <= 2 else "differs",
-        }
-    )
+    compare("time ratio MCMC / fMCEM", printed, ratio, "factor 2", 0.5 <= ratio / printed <= 2)
     return rows
-
-
-STUDIES = ("toy-example", "toy-unbiased", "toy-signal", "toy-readings")
-
-
-def run_study(
-    study: str = "toy-example", scale: str = "paper", workers: int = 2, folder=None
-) -> list[dict]:
-    """Run every setting of a study that has no record yet; return all its records in the order of ``settings``."""
-    records = []
-    for c, seed in settings(study, scale):
-        record = find_record(study, c, [seed], scale, folder=folder)
-        if record is None:
-            record = run_setting(study, c, seed, scale, workers)
-            write_record(record, folder)
-            print(f"{study} {c['label']}: {record['times']['total_seconds']:.0f} s", flush=True)
-        records.append(record)
-    return records
-
-
-def refit(record: dict) -> dict:
-    """Run a record's setting again, for ``cevit verify``."""
-    return run_setting(
-        record["study"], record["configuration"], record["seeds"][0], record["scale"]
-    )
-
-
-def main() -> None:
-    """Run the studies named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--study", choices=STUDIES, action="append", help="default: all")
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    for study in options.study or STUDIES:
-        run_study(study, options.scale, options.workers)
-
-
-if __name__ == "__main__":
-    main()

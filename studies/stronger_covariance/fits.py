@@ -3,17 +3,16 @@
 Each study is a list of settings, each setting one record with its replications as columns. A replication has its own
 stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the root seed, so their differences are paired.
 
-    python -m studies.stronger_covariance.fits --scale paper    writes results/, skips what is there
+    python -m studies score-distortions    writes results/, skips what is there
 """
 
-import argparse
-import time
 import warnings
 from collections.abc import Callable
 
 import numpy as np
 
 from cevit_lib.copula import CopulaParameters, log_density
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
     ExactEM,
@@ -22,8 +21,9 @@ from cevit_lib.estimation import (
     MaximumLikelihood,
     RankLikelihoodMCMC,
 )
-from cevit_lib.records import find_record, load_records, new_record, write_record
+from cevit_lib.estimation.correlation import from_off_diagonal
 from studies import theory
+from studies.study import Study, replications
 
 SEED = 20261127
 ROLES = {
@@ -81,13 +81,11 @@ def estimate(roles, outputs, y, rng: np.random.Generator, sweeps: int) -> dict:
     return row
 
 
-def replicate_distortion(configuration: dict, rng: np.random.Generator) -> dict:
+def replicate_distortion(c: dict, stream: np.random.SeedSequence) -> dict:
     """One replication: draw a truth, distort its scores, estimate; optionally recalibrate each eye's scores first."""
-    c = configuration
+    rng = np.random.default_rng(stream)
     gamma = (
-        theory.EXCHANGEABLE_CORRELATION
-        if c["correlation"] == "exchangeable"
-        else theory.TOY_CORRELATION
+        theory.EXCHANGEABLE_CORRELATION if c["correlation"] == "exchangeable" else TEXT_CORRELATION
     )
     draw = theory.draw_scores(c["n"], rng, gamma, c["sd"], c["score_correlation"])
     scores = theory.distort(draw, c["distortion"], c["strength"], rng)
@@ -106,9 +104,9 @@ def replicate_distortion(configuration: dict, rng: np.random.Generator) -> dict:
     return row | estimate(c["estimators"], outputs, draw.y, rng, c["sweeps"])
 
 
-def replicate_linear(configuration: dict, rng: np.random.Generator) -> dict:
+def replicate_linear(c: dict, stream: np.random.SeedSequence) -> dict:
     """One replication of the linear model: in-sample and cross-fitted estimates, and their held-out log-likelihood."""
-    c = configuration
+    rng = np.random.default_rng(stream)
     draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
     train, test = (
         draw.subset(np.arange(c["n"])),
@@ -143,7 +141,7 @@ def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
         row |= {f"{kind}:sigma": float(scale.mean())}
         for role in c["estimators"]:
             names = ("r12", "r13", "r14", "r23", "r24", "r34")
-            gamma = theory.correlation_from(*[row[f"{kind}:{role}:{name}"] for name in names])
+            gamma = from_off_diagonal([row[f"{kind}:{role}:{name}"] for name in names], 4)
             row[f"{kind}:{role}:test_log_likelihood"] = held_out(test_outputs, test.y, gamma, scale)
         row[f"{kind}:independence:test_log_likelihood"] = held_out(
             test_outputs, test.y, np.eye(4), scale
@@ -160,9 +158,9 @@ def held_out(outputs, y, correlation, scale) -> float:
     return float(log_density(theory.tensor(outputs), theory.tensor(y), parameters).mean())
 
 
-def replicate_network(configuration: dict, rng: np.random.Generator) -> dict:
+def replicate_network(c: dict, stream: np.random.SeedSequence) -> dict:
     """One replication of the network: estimates at each checkpoint, from training and from cross-fitted outputs."""
-    c = configuration
+    rng = np.random.default_rng(stream)
     draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
     train, test = (
         draw.subset(np.arange(c["n"])),
@@ -331,17 +329,6 @@ def network_settings(smoke: bool) -> list[dict]:
     return [base]
 
 
-STUDIES: dict[str, tuple[Callable, Callable]] = {
-    "score-distortions": (gallery_settings, replicate_distortion),
-    "posterior-samplers": (sampler_settings, replicate_distortion),
-    "fmcem-singularity": (singularity_settings, replicate_distortion),
-    "recalibration": (recalibration_settings, replicate_distortion),
-    "overfitting-linear": (linear_settings, replicate_linear),
-    "overfitting-network": (network_settings, replicate_network),
-}
-"""Study -> (its settings for smoke or paper scale, one replication)."""
-
-
 def summarise(columns: dict[str, list]) -> dict:
     """Mean and standard error over replications of every column."""
     summary = {}
@@ -352,61 +339,28 @@ def summarise(columns: dict[str, list]) -> dict:
     return summary
 
 
-def run_setting(study: str, configuration: dict, seed: int = SEED, scale: str = "paper") -> dict:
-    """Run all replications of one setting and return its record (not yet written)."""
-    began, replicate = time.perf_counter(), STUDIES[study][1]
-    streams = np.random.SeedSequence(seed).spawn(configuration["replications"])
-    rows = [replicate(configuration, np.random.default_rng(stream)) for stream in streams]
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    seconds = time.perf_counter() - began
-    metrics = summarise(columns)
-    return new_record(
-        study,
-        configuration,
-        [seed],
-        metrics,
-        scale=scale,
-        columns=columns,
-        seconds=seconds,
-        device="cpu",
+def study(name: str, settings: Callable, replicate: Callable) -> Study:
+    """Return the study of a list of settings, each replicated; all share one root seed."""
+
+    def fits(scale: str) -> list[tuple[dict, int]]:
+        return [(configuration, SEED) for configuration in settings(scale == "smoke")]
+
+    def fit(configuration: dict, seed: int, scale: str) -> dict:
+        columns = replications(replicate, configuration, seed)
+        return {"metrics": summarise(columns), "columns": columns}
+
+    return Study(name, fits, fit, device="cpu")
+
+
+STUDIES = {
+    each.name: each
+    for each in (
+        study("score-distortions", gallery_settings, replicate_distortion),
+        study("posterior-samplers", sampler_settings, replicate_distortion),
+        study("fmcem-singularity", singularity_settings, replicate_distortion),
+        study("recalibration", recalibration_settings, replicate_distortion),
+        study("overfitting-linear", linear_settings, replicate_linear),
+        study("overfitting-network", network_settings, replicate_network),
     )
-
-
-def refit(record: dict) -> dict:
-    """Run the setting of a record again with its own seed, for ``cevit verify``."""
-    return run_setting(
-        record["study"], record["configuration"], record["seeds"][0], record["scale"]
-    )
-
-
-def run_study(study: str, scale: str = "paper", report: Callable = print) -> list[dict]:
-    """Run every setting whose record does not exist yet, write the records, and return all of them."""
-    records = []
-    for configuration in STUDIES[study][0](scale == "smoke"):
-        record = find_record(study, configuration, [SEED], scale)
-        if record is None:
-            record = run_setting(study, configuration, scale=scale)
-            write_record(record)
-            report(f"{study} {record['id']} {record['times']['total_seconds']:.1f} s")
-        records.append(record)
-    return records
-
-
-def collect(study: str, scale: str = "stored") -> list[dict]:
-    """Return a study's records: the stored ones, or those of a run made now at ``smoke`` or ``paper`` scale."""
-    if scale == "stored":
-        return load_records(study, expected=len(STUDIES[study][0](False)))
-    return run_study(study, scale, report=lambda _: None)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("studies", nargs="*", default=list(STUDIES), help="default: all")
-    parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
-    arguments = parser.parse_args()
-    for study in arguments.studies:
-        run_study(study, arguments.scale)
-
-
-if __name__ == "__main__":
-    main()
+}
+"""Name -> :class:`studies.study.Study`."""

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.special import ndtr
 
-from studies.theory._arrays import bivariate_cdf, ndtr
+from cevit_lib.normal import bivariate_normal_cdf
+from studies.theory.arrays import tensor
 
 
 def concordance_probability(q3, q4, correlation):
     """P(y3 = y4 | q3, q4) under a Gaussian copula with latent correlation ``correlation``."""
-    return 1.0 - ndtr(q3) - ndtr(q4) + 2.0 * bivariate_cdf(q3, q4, correlation)
+    return 1.0 - ndtr(q3) - ndtr(q4) + printed_concordance_probability(q3, q4, correlation)
 
 
 def printed_concordance_probability(q3, q4, correlation):
     """2 Phi_2(q3, q4; rho) as printed; exceeds 1 for large scores. Kept, wrong, so that nobody fixes it back."""
-    return 2.0 * bivariate_cdf(q3, q4, correlation)
+    return 2.0 * bivariate_normal_cdf(tensor(q3), tensor(q4), tensor(correlation)).numpy()
 
 
 def expected_concordance(mean, covariance, correlation):
@@ -96,7 +98,5 @@ def extreme_concordance(
         raise ValueError(
             f"no joint distribution with these margins has covariance {covariance}: {found.message}"
         )
-    weights = found.x.reshape(size, size)
-    return TransportPlan(
-        support, weights, float(product @ found.x - (support @ margin) ** 2), float(cost @ found.x)
-    )
+    reached = float(product @ found.x - (support @ margin) ** 2)
+    return TransportPlan(support, found.x.reshape(size, size), reached, float(cost @ found.x))

@@ -5,60 +5,27 @@ and covariance of u given the continuous residuals. They are for checking, not f
 ``cevit_lib.copula.CopulaLoss``.
 """
 
-from functools import reduce
 from itertools import chain, combinations
 
 import numpy as np
 
+from cevit_lib.normal import log_multivariate_normal_cdf
 from studies.errata.printed import printed_corollary
-from studies.theory._arrays import bivariate_cdf, ndtr, tensor
+from studies.theory.arrays import tensor
 
 
-def normal_cdf(upper, mean, covariance, nodes: int = 40) -> float:
-    """P(u <= upper) for u ~ N(mean, covariance); infinite limits drop their coordinate.
-
-    Beyond two coordinates, the first p1 - 2 are integrated by Gauss-Legendre within 8.5 standard deviations and
-    the other two, given them, by the bivariate cdf: slow, and independent of the library's own p1 > 2.
-    """
-    upper, mean, covariance = (np.asarray(a, dtype=float) for a in (upper, mean, covariance))
-    if (upper == -np.inf).any():
-        return 0.0
-    kept = np.isfinite(upper)
-    upper, mean, covariance = upper[kept], mean[kept], covariance[np.ix_(kept, kept)]
-    if len(upper) == 0:
-        return 1.0
-    if len(upper) == 1:
-        return float(ndtr((upper[0] - mean[0]) / np.sqrt(covariance[0, 0])))
-    first = np.arange(len(upper) - 2)
-    points, weights = _density_rule(
-        upper[first] - mean[first], covariance[np.ix_(first, first)], nodes
-    )
-    loading = np.linalg.solve(covariance[np.ix_(first, first)], covariance[first][:, -2:])
-    rest = covariance[-2:, -2:] - covariance[-2:][:, first] @ loading
-    sd = np.sqrt(np.diag(rest))
-    z = (upper[-2:] - mean[-2:] - points @ loading) / sd
-    return float(weights @ bivariate_cdf(z[:, 0], z[:, 1], rest[0, 1] / sd.prod()))
-
-
-def _density_rule(upper, covariance, nodes: int):
-    """Points (m, k) and weights (m,) that integrate against the N(0, covariance) density below ``upper`` (k,)."""
-    if len(upper) == 0:
-        return np.zeros((1, 0)), np.ones(1)
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    low = -8.5 * np.sqrt(np.diag(covariance))
-    half = (np.clip(upper, low, -low) - low) / 2
-    axes = [(x + 1) * h + a for h, a in zip(half, low, strict=True)]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(upper))
-    weights = reduce(np.multiply.outer, [w * h for h in half]).ravel()
-    exponent = -0.5 * np.einsum("ni,ij,nj->n", points, np.linalg.inv(covariance), points)
-    return points, weights * np.exp(exponent) / np.sqrt(np.linalg.det(2 * np.pi * covariance))
+def probability_below(upper, mean, covariance) -> float:
+    """P(u <= upper) for u ~ N(mean, covariance); limits may be infinite."""
+    return float(log_multivariate_normal_cdf(*map(tensor, (upper, mean, covariance))).exp())
 
 
 def cell_probability(labels, thresholds, mean, covariance) -> float:
     """P(y | residuals) by the sign flip: Phi_p1(s (mean - c); S V S), s = 2 y - 1. One cdf for all 2^p1 cells."""
     signs = 2.0 * np.asarray(labels) - 1.0
     covariance = signs[:, None] * np.asarray(covariance) * signs
-    return normal_cdf(signs * (np.asarray(mean) - thresholds), np.zeros(len(signs)), covariance)
+    return probability_below(
+        signs * (np.asarray(mean) - thresholds), np.zeros(len(signs)), covariance
+    )
 
 
 def subsets(indices):
@@ -73,7 +40,7 @@ def inclusion_exclusion_probability(labels, thresholds, mean, covariance) -> flo
     for flipped in subsets(np.flatnonzero(labels == 1)):
         limits = np.where(labels == 1, np.inf, thresholds)
         limits[list(flipped)] = thresholds[list(flipped)]
-        total += (-1) ** len(flipped) * normal_cdf(limits, mean, covariance)
+        total += (-1) ** len(flipped) * probability_below(limits, mean, covariance)
     return total
 
 
@@ -105,14 +72,14 @@ def printed_case(y3: int, y4: int, thresholds, logits, mean, covariance) -> floa
     """
     thresholds, logits, mean = (np.asarray(a, dtype=float) for a in (thresholds, logits, mean))
     if (y3, y4) == (0, 0):
-        return normal_cdf(-logits, mean, covariance)
+        return probability_below(-logits, mean, covariance)
     if (y3, y4) == (1, 1):
-        return normal_cdf(-thresholds, mean, covariance)
+        return probability_below(-thresholds, mean, covariance)
     kept = 1 if y3 == 1 else 0
-    univariate = normal_cdf(
+    univariate = probability_below(
         thresholds[[kept]], mean[[kept]], np.asarray(covariance)[kept : kept + 1, kept : kept + 1]
     )
-    return univariate - normal_cdf(-logits, -mean, covariance)
+    return univariate - probability_below(-logits, -mean, covariance)
 
 
 def integrate_normal(lower, upper, mean, covariance, nodes: int = 48) -> float:

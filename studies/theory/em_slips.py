@@ -1,13 +1,12 @@
-"""The signs of Section 2.3 and 3.1: the printed objective, trace and cross entropy, and what they should be."""
+"""The signs of Section 2.3 and 3.1: the printed objective, trace and cross entropy, and what they should be.
+
+The right objective of an M-step is ``cevit_lib.estimation.correlation.complete_objective``.
+"""
 
 import numpy as np
 
-
-def expected_log_likelihood(correlation, scatter) -> float:
-    """-(log|Gamma| + tr(Gamma^{-1} S)) / 2 per observation: the right MCEM objective, S the expected scatter matrix."""
-    return -0.5 * (
-        np.linalg.slogdet(correlation)[1] + np.trace(np.linalg.solve(correlation, scatter))
-    )
+from cevit_lib.normal import truncated_normal_variance
+from studies.theory.arrays import tensor
 
 
 def printed_expected_log_likelihood(covariance, scatter) -> float:
@@ -35,17 +34,9 @@ def printed_cross_entropy(probability, y):
     return y * np.log(probability) + (1 - y) * np.log1p(-np.asarray(probability))
 
 
-def truncated_variance(q):
-    """Var(u | u > -q) of a standard normal: 1 - lambda (lambda + q), lambda = phi(q) / Phi(q). Its infimum is 0.
+def truncated_variance(q) -> np.ndarray:
+    """Var(u | u > -q) of a standard normal; its infimum over q is 0.
 
-    The proof of Proposition 2 needs a positive lower bound, which does not exist. For q < -20 the asymptotic series
-    1/q^2 - 6/q^4 + 50/q^6 is used, where the difference would cancel.
+    The proof of Proposition 2 needs a positive lower bound, which does not exist.
     """
-    from studies.theory._arrays import log_ndtr
-
-    q = np.asarray(q, dtype=float)
-    inner = np.maximum(q, -20.0)
-    mills = np.exp(-0.5 * inner**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(inner))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tail = q**-2.0 - 6 * q**-4.0 + 50 * q**-6.0
-    return np.where(q < -20.0, tail, 1.0 - mills * (mills + inner))
+    return truncated_normal_variance(tensor(q)).numpy()

@@ -5,15 +5,14 @@ These functions show where that is exact (identical regressors or interpolation)
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from cevit_lib.normal import log_bivariate_normal_cdf
-from studies.theory._arrays import ndtr
-
-CELLS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
+from studies.theory.arrays import outputs_from_scores, tensor
 
 
 def gain_limit(rho: float, image_correlation) -> np.ndarray:
@@ -30,6 +29,9 @@ def gain_limit(rho: float, image_correlation) -> np.ndarray:
         r between the left and the right regressor.
     """
     return (1 - rho**2 * np.square(image_correlation)) / (1 - rho**2)
+
+
+_LABELS = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 
 
 @dataclass(frozen=True)
@@ -86,87 +88,52 @@ def draw_two_eyes(n: int, n_features: int, image_correlation: float, rng: np.ran
     return left, image_correlation * left + np.sqrt(1 - image_correlation**2) * noise
 
 
-_SIGNS = torch.tensor([(-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)], dtype=torch.float64)
+def free_model_minimum(scores, correlation, assumed, nodes: int = 24) -> np.ndarray:
+    """Scores (p,) that minimise the population copula loss of one image pair under an assumed Gamma.
 
-
-def _log_cells(q3, q4, correlation):
-    """log P of the four cells for scores q3, q4 (m,): (m, 4) in the order of ``CELLS``, differentiable."""
-    s3, s4 = _SIGNS[:, 0], _SIGNS[:, 1]
-    scores = [
-        s * torch.as_tensor(q, dtype=torch.float64)[..., None] for s, q in ((s3, q3), (s4, q4))
-    ]
-    return log_bivariate_normal_cdf(*scores, s3 * s4 * correlation)
-
-
-def _minimise(loss, start) -> np.ndarray:
-    """BFGS with the gradient from autograd."""
-
-    def value_and_gradient(x):
-        q = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-        value = loss(q)
-        return value.item(), torch.autograd.grad(value, q)[0].numpy()
-
-    return minimize(
-        value_and_gradient, start, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 500}
-    ).x
-
-
-def binary_pair_minimum(scores, rho_true: float, rho_assumed: float) -> np.ndarray:
-    """Scores that minimise the population copula loss of a binary pair when the scores are free but rho34 is wrong.
+    Nothing ties the outputs of different images together (an unrestricted model). The expectation over the residuals
+    of continuous responses is a Gauss-Hermite rule with ``nodes`` points each, over two labels it is exact.
 
     Parameters
     ----------
-    scores : (2,)
-        True q3, q4.
+    scores : (p,)
+        True q_1..q_p, the last two of binary responses; sigma is 1 and known.
+    correlation, assumed : (p, p)
+        True Gamma, and the one in the loss.
 
     Returns
     -------
-    (2,) minimising scores; Phi of them are the margins that an unrestricted model is driven to.
+    (p,) array. Phi of the last two are the margins that an unrestricted model is driven to.
     """
-    scores = np.asarray(scores, dtype=float)
-    truth = _log_cells(*scores, rho_true).exp()
-    return _minimise(lambda q: -(truth * _log_cells(q[0], q[1], rho_assumed)).sum(), scores)
-
-
-def free_model_minimum(scores, correlation, assumed, nodes: int = 24) -> np.ndarray:
-    """Outputs (q1, ..., q4) that minimise the population copula loss of one image pair under an assumed Gamma.
-
-    Nothing ties the outputs of different images together (an unrestricted model). The expectation over the two
-    residuals is a Gauss-Hermite rule with ``nodes`` points each, over the labels it is exact.
-
-    Parameters
-    ----------
-    scores : (4,)
-        True q1..q4; sigma is 1 and known.
-    correlation, assumed : (4, 4)
-        True Gamma, and the one in the loss.
-    """
-    scores, correlation, assumed = (
-        torch.as_tensor(np.asarray(a, dtype=float)) for a in (scores, correlation, assumed)
+    scores, p0 = np.asarray(scores, dtype=float), len(scores) - 2
+    true, wrong = (CopulaParameters(tensor(gamma), np.ones(p0)) for gamma in (correlation, assumed))
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    points = np.array(list(product(x, repeat=p0)))
+    weights = np.array(list(product(w / w.sum(), repeat=p0))).prod(axis=1)
+    residuals = points @ np.linalg.cholesky(np.asarray(correlation)[:p0, :p0]).T
+    # every node with each pair of labels
+    y = np.concatenate(
+        [np.repeat(scores[:p0] + residuals, 4, 0), np.tile(_LABELS, (len(points), 1))], 1
     )
-    x, w = (torch.as_tensor(a) for a in np.polynomial.hermite_e.hermegauss(nodes))
-    weights = torch.outer(w, w).ravel() / (2 * np.pi)
-    residuals = torch.cartesian_prod(x, x) @ torch.linalg.cholesky(correlation[:2, :2]).T
-    truth = weights[:, None] * _conditional_log_cells(residuals, scores[2:], correlation).exp()
-    inverse = torch.linalg.inv(assumed[:2, :2])
+    outputs = np.repeat(outputs_from_scores(scores[None], p0), len(points), 0)
+    share = class_probabilities(tensor(outputs), true, tensor(y[::4])).reshape(-1)
+    share *= tensor(np.repeat(weights, 4))
 
     def loss(q):
-        shifted = residuals + scores[:2] - q[:2]
-        quadratic = 0.5 * torch.einsum("ni,ij,nj->n", shifted, inverse, shifted)
-        return weights @ quadratic - (truth * _conditional_log_cells(shifted, q[2:], assumed)).sum()
+        binary = torch.special.log_ndtr(q[p0:]) - torch.special.log_ndtr(-q[p0:])
+        outputs = torch.cat([q[:p0], binary]).expand(len(y), -1)
+        return -(share * log_density(outputs, tensor(y), wrong)).sum()
 
-    return _minimise(loss, scores.numpy())
+    def value_and_gradient(q):
+        q = torch.tensor(q, requires_grad=True)
+        value = loss(q)
+        return value.item(), torch.autograd.grad(value, q)[0].numpy()
 
-
-def _conditional_log_cells(residuals, q, correlation):
-    """log P(y3, y4 | residuals) for scores q (2,): (m, 4) in the order of ``CELLS``."""
-    regression = torch.linalg.solve(correlation[:2, :2], correlation[:2, 2:])
-    covariance = correlation[2:, 2:] - correlation[2:, :2] @ regression
-    sd = covariance.diagonal().sqrt()
-    h = (q + residuals @ regression) / sd
-    return _log_cells(h[:, 0], h[:, 1], float(covariance[0, 1] / sd.prod()))
+    options = {"gtol": 1e-10, "maxiter": 500}
+    return minimize(value_and_gradient, scores, jac=True, method="BFGS", options=options).x
 
 
-def margins(scores) -> np.ndarray:
-    """Phi of scores: the marginal probabilities that a reader compares."""
-    return ndtr(np.asarray(scores, dtype=float))
+def binary_pair_minimum(scores, rho_true: float, rho_assumed: float) -> np.ndarray:
+    """Scores (2,) that minimise the loss of a binary pair when they are free but rho34 is wrong."""
+    gammas = ([[1.0, rho], [rho, 1.0]] for rho in (rho_true, rho_assumed))
+    return free_model_minimum(scores, *gammas)

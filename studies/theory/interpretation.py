@@ -3,20 +3,18 @@ r"""Remark 4 and the prediction scheme: the law of total covariance, and which r
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from scipy.special import ndtr
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.normal import bivariate_normal_cdf
 from studies.errata.printed import printed_prediction_cells
-from studies.theory._arrays import bivariate_cdf, ndtr
-
-
-def label_covariance(q3, q4, correlation):
-    """Cov(y3, y4 | X) = Phi_2(q3, q4; rho34) - Phi(q3) Phi(q4), the display of Remark 4 (right as printed)."""
-    return bivariate_cdf(q3, q4, correlation) - ndtr(q3) * ndtr(q4)
+from studies.theory.arrays import tensor
 
 
 def total_label_covariance(mean, variance, covariance, correlation) -> dict:
     """Law of total covariance of the two labels for Gaussian scores, in closed form.
+
+    Given the images, Cov(y3, y4 | X) = Phi_2(q3, q4; rho34) - Phi(q3) Phi(q4) (Remark 4, right as printed).
 
     Parameters
     ----------
@@ -33,9 +31,9 @@ def total_label_covariance(mean, variance, covariance, correlation) -> dict:
     """
     spread = 1.0 + variance
     m3, m4 = np.asarray(mean, dtype=float) / np.sqrt(spread)
-    product = ndtr(m3) * ndtr(m4)
-    total = bivariate_cdf(m3, m4, (covariance + correlation) / spread) - product
-    between = bivariate_cdf(m3, m4, covariance / spread) - product
+    correlations = tensor([covariance + correlation, covariance]) / spread
+    joint = bivariate_normal_cdf(tensor(m3), tensor(m4), correlations).numpy()
+    total, between = joint - ndtr(m3) * ndtr(m4)
     return {"within": total - between, "between": between, "total": total}
 
 
@@ -48,7 +46,7 @@ def implied_latent_correlation(estimated_covariance, true_covariance, correlatio
     return correlation - (np.asarray(estimated_covariance, dtype=float) - true_covariance)
 
 
-def cell_probabilities(p3, p4, correlation: float, formula: str = "right") -> np.ndarray:
+def label_cells(p3, p4, correlation: float, formula: str = "right") -> np.ndarray:
     """P(y3, y4) of the four cells from the marginal probabilities: (n, 2, 2), indexed [:, y3, y4] (Section 3.3).
 
     ``formula="printed"`` gives the cells as printed, which are not probabilities (see ``studies.errata.printed``).
@@ -56,7 +54,7 @@ def cell_probabilities(p3, p4, correlation: float, formula: str = "right") -> np
     logits = np.stack([np.log(p) - np.log1p(-p) for p in (np.asarray(p3), np.asarray(p4))], 1)
     parameters = CopulaParameters([[1.0, correlation], [correlation, 1.0]], [])
     cells = class_probabilities if formula == "right" else printed_prediction_cells
-    return cells(torch.as_tensor(logits), parameters).numpy()
+    return cells(tensor(logits), parameters).numpy()
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,11 @@ def compare_rules(p3, p4, correlation) -> dict[str, RuleComparison]:
     The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye accuracy, the metric of
     the paper's ACC_L and ACC_R. No rule can beat either at its own metric, whatever the correlation.
     """
-    cells = cell_probabilities(p3, p4, correlation)
+    cells = label_cells(p3, p4, correlation)
     marginal = 2 * (p3 > 0.5).astype(int) + (p4 > 0.5)
     rules = {
         "marginal": marginal,
         "joint": cells.reshape(-1, 4).argmax(1),
-        "printed": cell_probabilities(p3, p4, correlation, "printed").reshape(-1, 4).argmax(1),
+        "printed": label_cells(p3, p4, correlation, "printed").reshape(-1, 4).argmax(1),
     }
     return {name: evaluate_rule(cells, predicted, marginal) for name, predicted in rules.items()}

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import log_ndtr
 
-from studies.theory._arrays import TOY_CORRELATION, log_ndtr, outputs_from_scores
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
+from studies.theory.arrays import outputs_from_scores
+from studies.theory.gain import draw_two_eyes
 
 
 @dataclass(frozen=True)
@@ -33,29 +36,18 @@ class LinearEyes:
         return LinearEyes(self.features[rows], self.scores[rows], self.y[rows])
 
 
-def draw_linear_eyes(
-    n: int,
-    n_features: int,
-    rng: np.random.Generator,
-    image_correlation=0.5,
-    correlation=TOY_CORRELATION,
-):
+def draw_linear_eyes(n: int, n_features: int, rng: np.random.Generator) -> LinearEyes:
     """Draw features (correlated between the eyes), scores q_k = x'b_k with variance 1, and responses under Gamma.
 
     One coefficient vector per task, the same for both eyes: a shared encoder is the right model.
     """
-    left = rng.standard_normal((n, n_features))
-    right = image_correlation * left + np.sqrt(1 - image_correlation**2) * rng.standard_normal(
-        (n, n_features)
-    )
-    features = np.stack([left, right], 1)
+    features = np.stack(draw_two_eyes(n, n_features, 0.5, rng), 1)
     weights = rng.standard_normal((2, n_features))
     weights /= np.linalg.norm(weights, axis=1, keepdims=True)
     scores = np.einsum("nek,tk->nte", features, weights).reshape(n, 4)
-    sums = scores + rng.standard_normal((n, 4)) @ np.linalg.cholesky(correlation).T
-    return LinearEyes(
-        features, scores, np.concatenate([sums[:, :2], (sums[:, 2:] > 0).astype(float)], 1)
-    )
+    sums = scores + rng.standard_normal((n, 4)) @ np.linalg.cholesky(TEXT_CORRELATION).T
+    y = np.concatenate([sums[:, :2], (sums[:, 2:] > 0).astype(float)], 1)
+    return LinearEyes(features, scores, y)
 
 
 def fit_probit(x, y, penalty: float = 1e-3, max_iter: int = 100) -> np.ndarray:

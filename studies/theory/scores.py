@@ -10,13 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.errors import ShapeError
-from studies.theory._arrays import TOY_CORRELATION, outputs_from_scores, scores_from_outputs
+from studies.theory.arrays import outputs_from_scores, scores_from_outputs
 
 EXCHANGEABLE_CORRELATION = np.array(
     [[1.0, 0.7, 0.3, 0.3], [0.7, 1.0, 0.3, 0.3], [0.3, 0.3, 1.0, 0.569], [0.3, 0.3, 0.569, 1.0]]
 )
 """Both eyes alike and one mixed correlation of .3: the counter-example to Proposition 2."""
+
+SCORE_CORRELATION = 0.5
+"""Between the true scores of the two eyes, within a task; each has variance 1."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,11 @@ class ScoreDraw:
 
 
 def draw_scores(
-    n: int, rng: np.random.Generator, correlation=TOY_CORRELATION, sd=1.0, score_correlation=0.5
+    n: int,
+    rng: np.random.Generator,
+    correlation=TEXT_CORRELATION,
+    sd=1.0,
+    score_correlation=SCORE_CORRELATION,
 ) -> ScoreDraw:
     """Draw scores, errors and responses.
 
@@ -132,17 +140,46 @@ class Distortion:
         Values drawn on the page, the first one nearly harmless.
     apply : callable (scores, draw, columns, strength, noise) -> scores
         ``noise`` (n,) is one standard normal value per patient, the same for both eyes.
+    score_covariance : callable (strength, rho) -> float
+        Cov(q1-hat, q2-hat) when the regression scores are distorted, in closed form (truth: 0.5). ``rho`` is the
+        true correlation of the errors, whose variance is 1.
+    residual_correlation : callable (strength, rho) -> float
+        Probability limit of rho12-hat then. The residual is e-hat = y - q-hat = e + (q - q-hat), so that its
+        covariance matrix follows from those of e and q. By default rho: a residual that is shifted or shrunk has the
+        same correlation.
     """
 
     name: str
     label: str
     strengths: tuple
     apply: Callable
+    score_covariance: Callable
+    residual_correlation: Callable = lambda k, rho: rho
 
 
-def _labels(draw, columns):
+def _signed_labels(draw, columns):
     """Signed labels (n, 2) for the binary pair; the errors themselves are tracked for the continuous one."""
     return 2 * draw.y[:, columns] - 1 if columns == [2, 3] else draw.errors[:, columns]
+
+
+def _shrinkage(k):
+    """Factor that gives a score of variance 1 its variance back after noise of SD k was added."""
+    return 1 / np.sqrt(1 + k**2)
+
+
+def _rescaled_noise_residual(k, rho):
+    kept, noise = (1 - _shrinkage(k)) ** 2, (_shrinkage(k) * k) ** 2
+    return (rho + kept * SCORE_CORRELATION + noise) / (1 + kept + noise)
+
+
+def _shared_latent_residual(k, rho):
+    same, apart = (1 - k) ** 2 * (1 + rho) / 2, (1 - rho) / 2
+    return (same - apart) / (same + apart)
+
+
+def _averaging_residual(k, rho):
+    gap = k**2 * (1 - SCORE_CORRELATION) / 2
+    return (rho - gap) / (1 + gap)
 
 
 #: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger covariance draws.
@@ -154,40 +191,61 @@ DISTORTIONS = {
             "shared noise",
             (0.5, 1.0, 2.0, 10.0),
             lambda q, d, c, k, e: q + k * e[:, None],
+            lambda k, rho: SCORE_CORRELATION + k**2,
+            lambda k, rho: (rho + k**2) / (1 + k**2),
         ),
         Distortion(
             "shared-noise-rescaled",
             "shared noise, variance kept",
             (0.5, 1.0, 2.0, 10.0),
             lambda q, d, c, k, e: (q + k * e[:, None]) / np.sqrt(1 + k**2 / q.var(axis=0)),
+            lambda k, rho: (SCORE_CORRELATION + k**2) / (1 + k**2),
+            _rescaled_noise_residual,
         ),
         Distortion(
-            "constant-shift", "constant shift", (0.25, 0.5, 1.0, 2.0), lambda q, d, c, k, e: q + k
+            "constant-shift",
+            "constant shift",
+            (0.25, 0.5, 1.0, 2.0),
+            lambda q, d, c, k, e: q + k,
+            lambda k, rho: SCORE_CORRELATION,
         ),
-        Distortion("scaling", "scaling", (0.5, 1.5, 2.0, 4.0, 10.0), lambda q, d, c, k, e: k * q),
+        Distortion(
+            "scaling",
+            "scaling",
+            (0.5, 1.5, 2.0, 4.0, 10.0),
+            lambda q, d, c, k, e: k * q,
+            lambda k, rho: k**2 * SCORE_CORRELATION,
+            lambda k, rho: (rho + (1 - k) ** 2 * SCORE_CORRELATION) / (1 + (1 - k) ** 2),
+        ),
         Distortion(
             "label-tracking",
             "label tracking",
             (0.25, 0.5, 1.0, 2.0),
-            lambda q, d, c, k, e: q + k * _labels(d, c),
+            lambda q, d, c, k, e: q + k * _signed_labels(d, c),
+            lambda k, rho: SCORE_CORRELATION + k**2 * rho,
         ),
         Distortion(
             "own-latent-tracking",
             "own-latent tracking",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: q + k * d.errors[:, c],
+            lambda k, rho: SCORE_CORRELATION + k**2 * rho,
         ),
         Distortion(
             "shared-latent-tracking",
             "shared-latent tracking",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: q + k * d.errors[:, c].mean(axis=1, keepdims=True),
+            lambda k, rho: SCORE_CORRELATION + k**2 * (1 + rho) / 2,
+            _shared_latent_residual,
         ),
         Distortion(
             "averaging",
             "averaging of the eyes",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: (1 - k) * q + k * q.mean(axis=1, keepdims=True),
+            lambda k, rho: SCORE_CORRELATION + k * (2 - k) * (1 - SCORE_CORRELATION) / 2,
+            _averaging_residual,
         ),
     )
 }
@@ -248,79 +306,3 @@ def recalibrate(scores, calibration_scores, calibration_y, n_continuous: int = 2
         intercept, slope = fit_probit(design, calibration_y[:, k])
         scores[:, k] = intercept + slope * scores[:, k]
     return scores
-
-
-def correlation_from(r12, r13, r14, r23, r24, r34) -> np.ndarray:
-    """The (4, 4) correlation matrix of Eq. (9) from its six elements."""
-    gamma = np.eye(4)
-    gamma[np.triu_indices(4, 1)] = r12, r13, r14, r23, r24, r34
-    return gamma + np.triu(gamma, 1).T
-
-
-def residual_correlation_limit(
-    name: str, strength: float, rho: float, variance=1.0, covariance=0.5
-) -> float:
-    """Probability limit of the residual correlation rho12-hat under a distortion of the regression scores.
-
-    The residual is e-hat = y - q-hat = e + (q - q-hat), so its covariance matrix follows from those of e and q.
-
-    Parameters
-    ----------
-    rho : float
-        True correlation of the errors (variance 1).
-    variance, covariance : float
-        Of the true scores (q1, q2).
-
-    Raises
-    ------
-    KeyError
-        No closed form for a distortion of that name.
-    """
-    k = strength
-    same, apart = (1 + rho) / 2, (1 - rho) / 2
-    if name in ("none", "constant-shift", "own-latent-tracking", "label-tracking"):
-        return rho  # the residual is shifted or shrunk, which no correlation sees
-    if name == "shared-noise":
-        return (rho + k**2) / (1 + k**2)
-    if name == "scaling":
-        return (rho + (1 - k) ** 2 * covariance) / (1 + (1 - k) ** 2 * variance)
-    if name == "shared-latent-tracking":
-        return ((1 - k) ** 2 * same - apart) / ((1 - k) ** 2 * same + apart)
-    if name == "averaging":
-        gap = k**2 * (variance - covariance) / 2
-        return (rho - gap) / (1 + gap)
-    if name == "shared-noise-rescaled":
-        shrink = 1 / np.sqrt(1 + k**2 / variance)
-        extra = (shrink * k) ** 2
-        return (rho + (1 - shrink) ** 2 * covariance + extra) / (
-            1 + (1 - shrink) ** 2 * variance + extra
-        )
-    raise KeyError(f"no closed form for distortion {name!r}")
-
-
-def score_covariance_limit(
-    name: str, strength: float, rho: float, variance=1.0, covariance=0.5
-) -> float:
-    """Cov(q1-hat, q2-hat) under a distortion of the regression scores, in closed form (truth: ``covariance``).
-
-    Raises
-    ------
-    KeyError
-        No closed form for a distortion of that name.
-    """
-    k = strength
-    if name in ("none", "constant-shift"):
-        return covariance
-    if name == "shared-noise":
-        return covariance + k**2
-    if name == "scaling":
-        return k**2 * covariance
-    if name in ("own-latent-tracking", "label-tracking"):
-        return covariance + k**2 * rho
-    if name == "shared-latent-tracking":
-        return covariance + k**2 * (1 + rho) / 2
-    if name == "averaging":
-        return covariance + k * (2 - k) * (variance - covariance) / 2
-    if name == "shared-noise-rescaled":
-        return (covariance + k**2) / (1 + k**2 / variance)
-    raise KeyError(f"no closed form for distortion {name!r}")
