@@ -12,12 +12,16 @@ chosen by ``if``, nothing compiled. It gets the same precision as ours, so that 
 import argparse
 import sys
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
+import timm
 import torch
 from torch import Tensor, nn
 
+from cevit_lib.copula import EmpiricalLoss
 from cevit_lib.encoder import BiChannelViT, add_lora
 from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.records import new_record, write_record
@@ -48,8 +52,6 @@ class TwoPassViT(nn.Module):
 
     def __init__(self, model: dict) -> None:
         super().__init__()
-        import timm
-
         kwargs = {
             key: value for key, value in model.items() if key not in ("backbone", "lora_rank")
         }
@@ -86,24 +88,14 @@ class PickedMLP(nn.Module):
 
 def ours(model: dict, adapters: bool) -> nn.Module:
     """The library's encoder with random weights: speed does not depend on their values."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
         return BiChannelViT(pretrained=False, adapters=adapters, normalise=False, **model)
 
 
-def empirical(outputs: Tensor, y: Tensor) -> Tensor:
-    """Squared error and cross-entropy, mean over patients."""
-    binary = nn.functional.binary_cross_entropy_with_logits(
-        outputs[:, 2:], y[:, 2:], reduction="none"
-    )
-    return ((outputs[:, :2] - y[:, :2]) ** 2 + binary).sum(1).mean()
-
-
 def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Callable[[], Tensor]:
     """Return a function that makes one training step and returns the outputs."""
-    cuda = images.is_cuda
+    cuda, loss_of = images.is_cuda, EmpiricalLoss(2, "mean", False, False)
     training = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(training, lr=1e-4, fused=cuda)
     autocast = torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16")
@@ -113,7 +105,7 @@ def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Ca
             torch.compiler.cudagraph_mark_step_begin()  # a replayed graph may overwrite the last step's outputs
         with autocast:
             outputs = model(images)
-        loss = empirical(outputs.float(), y)
+        loss = loss_of(outputs.float(), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -152,78 +144,43 @@ def time_step(
     }
 
 
-def cuda_arms(modes: list[str]) -> list[dict]:
-    """What is timed on an accelerator, the least fast first."""
-    arms = [
-        {"arm": "two passes", "adapters": True, "precision": "float32", "compile": "none"},
-        {"arm": "two passes", "adapters": True, "precision": "bf16", "compile": "none"},
-        {"arm": "one pass", "adapters": False, "precision": "bf16", "compile": "none"},
-        {"arm": "one pass", "adapters": True, "precision": "bf16", "compile": "none"},
-    ]
-    for mode in modes:
-        arms += [
-            {"arm": "one pass", "adapters": a, "precision": "bf16", "compile": mode}
-            for a in (False, True)
-        ]
-    return arms
+def arms_of(cuda: bool, modes: list[str]) -> list[dict]:
+    """What is timed, the least fast first; on a processor nothing is compiled, a page could not wait for it."""
+
+    def arm(name: str, adapters: bool, precision: str, mode: str = "none") -> dict:
+        return {"arm": name, "adapters": adapters, "precision": precision, "compile": mode}
+
+    own = "bf16" if cuda else "float32"
+    two = [arm("two passes", True, precision) for precision in dict.fromkeys(("float32", own))]
+    modes = ["none", *modes] if cuda else ["none"]
+    return two + [arm("one pass", a, own, mode) for mode in modes for a in (False, True)]
 
 
-def cpu_arms() -> list[dict]:
-    """What is timed on a processor: nothing is compiled there, a page could not wait for it."""
-    return [
-        {"arm": "two passes", "adapters": True, "precision": "float32", "compile": "none"},
-        {"arm": "one pass", "adapters": False, "precision": "float32", "compile": "none"},
-        {"arm": "one pass", "adapters": True, "precision": "float32", "compile": "none"},
-    ]
-
-
-def run_arm(
-    arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int, profile: bool
-) -> dict:
+def run_arm(arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int) -> dict:
     """Build, time and forget one arm."""
     torch.manual_seed(0)
     network = TwoPassViT(model) if arm["arm"] == "two passes" else ours(model, arm["adapters"])
     network.to(images.device)
     if arm["compile"] != "none":
         torch._dynamo.reset()
-        network.compile(
-            mode=None if arm["compile"] == "default" else arm["compile"], fullgraph=True
-        )
+        mode = None if arm["compile"] == "default" else arm["compile"]
+        network.compile(mode=mode, fullgraph=True)
     step = make_step(network, images, y, arm["precision"])
     row = arm | time_step(step, images.device, groups, per_group)
     row["images_per_second"] = 1e3 * images.shape[0] * images.shape[1] / row["milliseconds"]
-    if profile:
-        print_profile(step, arm)
     return row
-
-
-def print_profile(step: Callable[[], Tensor], arm: dict) -> None:
-    """Print where a step's time goes, kernel by kernel."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    table = found.key_averages().table(
-        sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=90
-    )
-    print(f"\n{arm}\n{table}")
 
 
 def summarise(rows: list[dict], device: torch.device) -> dict:
     """The numbers that the goals speak of, from the fastest arm with adapters."""
 
-    def best(**wanted) -> dict | None:
-        found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-        return max(found, key=lambda row: row["images_per_second"], default=None)
-
+    table = pd.DataFrame(rows).sort_values("images_per_second")
+    one = table["arm"] == "one pass"
     precision = "bf16" if device.type == "cuda" else "float32"
-    with_adapters, two = (
-        best(arm="one pass", adapters=True),
-        best(arm="two passes", precision=precision),
-    )
-    without = best(arm="one pass", adapters=False, compile=with_adapters["compile"])
+    with_adapters = table[one & table["adapters"]].iloc[-1]
+    two = table[~one & (table["precision"] == precision)].iloc[-1]
+    alike = table["compile"] == with_adapters["compile"]
+    without = table[one & ~table["adapters"] & alike].iloc[-1]
     return {
         "images_per_second": with_adapters["images_per_second"],
         "times_two_pass": with_adapters["images_per_second"] / two["images_per_second"],
@@ -234,31 +191,7 @@ def summarise(rows: list[dict], device: torch.device) -> dict:
     }
 
 
-def print_table(rows: list[dict], summary: dict) -> None:
-    """Print what was measured, then the summary beside the goals."""
-    print(
-        f"{'arm':11} {'adapters':9} {'precision':9} {'compile':28} {'ms/step':>22} {'images/s':>9} {'GiB':>5} "
-        f"{'first 3 steps':>13}"
-    )
-    for row in rows:
-        spread = f"{row['milliseconds']:.1f} [{row['milliseconds_low']:.1f}, {row['milliseconds_high']:.1f}]"
-        print(
-            f"{row['arm']:11} {'yes' if row['adapters'] else 'no':9} {row['precision']:9} {row['compile']:28} "
-            f"{spread:>22} {row['images_per_second']:9.0f} {row['peak_gib']:5.1f} "
-            f"{row['first_steps_seconds']:11.1f} s"
-        )
-    print(
-        {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in summary.items()
-        }
-    )
-    print("goals:", GOALS)
-
-
-def benchmark(
-    device: torch.device, smoke: bool, modes: list[str], seconds: float, profile: bool
-) -> dict:
+def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: float) -> dict:
     """Time every arm and return the record; arms that would start after ``seconds`` are left out and named."""
     cuda = device.type == "cuda"
     model, pairs, channels, size = (VIT_B, 48, 3, 224) if cuda and not smoke else (TINY, 8, 1, 72)
@@ -267,25 +200,22 @@ def benchmark(
     images = torch.randn(pairs, 2, channels, size, size, generator=generator).to(device)
     y = torch.randn(pairs, 4, generator=generator)
     y[:, 2:] = (y[:, 2:] > 0).float()
-    arms = cuda_arms(modes) if cuda else cpu_arms()
+    arms = arms_of(cuda, modes)
     begin, rows, left_out = time.perf_counter(), [], []
     for arm in arms:
         if time.perf_counter() - begin > seconds and rows:
             left_out.append(" ".join(map(str, arm.values())))
             continue
         print("timing", arm, file=sys.stderr, flush=True)
-        last = profile and arm["compile"] != "none" and arm["adapters"]
         try:
-            rows.append(run_arm(arm, model, images, y.to(device), groups, per_group, last))
-        except (
-            RuntimeError
-        ) as error:  # a mode that this card or version cannot run costs its own row only
+            rows.append(run_arm(arm, model, images, y.to(device), groups, per_group))
+        except RuntimeError as error:  # what this card or version cannot run costs its own row only
             print(f"{arm} failed: {error}", file=sys.stderr)
             left_out.append(" ".join(map(str, arm.values())))
         if cuda:
             torch.cuda.empty_cache()
     summary = summarise(rows, device)
-    print_table(rows, summary)
+    print(pd.DataFrame(rows).round(3).to_string(), summary, f"goals: {GOALS}", sep="\n")
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     return new_record(
         STUDY,
@@ -308,34 +238,22 @@ def benchmark(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="tiny models, few steps; the record is marked as smoke"
-    )
-    parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
-    parser.add_argument(
-        "--modes", default="default,reduce-overhead", help="of torch.compile, by commas"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=420, help="start no further arm after this time"
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="print the kernels of the compiled arm with adapters"
-    )
+    """Entry of ``python -m benchmarks.encoder``."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    add("--device", choices=("cuda", "cpu"), default=here)
+    add("--smoke", action="store_true", help="tiny models, few steps; marked as smoke")
+    add("--results", help="folder for the record (default: the compendium's own)")
+    add("--modes", default="default,reduce-overhead", help="of torch.compile, by commas")
+    add("--seconds", type=float, default=420, help="start no further arm after this time")
     options = parser.parse_args(arguments)
-    modes = [mode for mode in options.modes.split(",") if mode]
     if options.device == "cuda":
-        torch.set_float32_matmul_precision(
-            "highest"
-        )  # the float32 arm is float32; bf16 arms do not care
-    record = benchmark(
-        torch.device(options.device), options.smoke, modes, options.seconds, options.profile
-    )
+        # the float32 arm is float32; bf16 arms do not care
+        torch.set_float32_matmul_precision("highest")
+    modes = [mode for mode in options.modes.split(",") if mode]
+    record = benchmark(torch.device(options.device), options.smoke, modes, options.seconds)
     print(write_record(record, options.results))
     return 0
 
