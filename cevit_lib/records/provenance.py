@@ -2,6 +2,7 @@
 torch.
 """
 
+import contextlib
 import hashlib
 import io
 import os
@@ -164,12 +165,10 @@ def device_facts(device=None) -> dict:
 
 def _processor() -> str:
     """Return the processor's name; Linux hides it in a file that other systems lack."""
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
@@ -180,12 +179,11 @@ def versions() -> dict:
     found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        **dict.fromkeys(PACKAGES),
     }
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
     return found
 
 
@@ -213,13 +211,11 @@ def peak_memory(device_type: str) -> dict:
     """Return the peak memory of this process in MiB, on the host and on a CUDA device."""
     torch = sys.modules.get("torch")
     peak = {"host_mib": None, "device_mib": None}
-    try:
+    with contextlib.suppress(ImportError):
         import resource  # not on Windows
 
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         peak["host_mib"] = round(used / (2**20 if sys.platform == "darwin" else 2**10), 1)
-    except ImportError:
-        pass
     if torch and device_type == "cuda":
         peak["device_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
     return peak

@@ -338,22 +338,22 @@ def refuse_unpublishable(record: dict, path: Path) -> None:
     study, arms = record["study"], record.get("arms") or {}
     current, versions = STUDIES.get(study, {}).get("recipe"), arms_of(study) or {}
     old = [name for name, entry in arms.items() if entry["recipe"] != versions.get(name, 1)]
-    reason = None
-    if record["scale"] == "smoke":
-        reason = "is a smoke record (a tiny grid that only shows that the code runs)"
-    elif any(made.get("dirty") for made in (record, *arms.values())):
-        reason = "is dirty: it was made from code that is in no commit"
-    elif record["status"] == "failed":
-        reason = "is the record of a failed fit"
-    elif current is None:
-        reason = f"belongs to {study!r}, which has no line in cevit_lib/records/studies.json"
-    elif record["recipe"] != current:
-        made = f"it was made with recipe {record['recipe']} of {study!r}, now {current}"
-        reason = f"is outdated: {made}"
-    elif old:
-        reason = f"has outdated arms: {', '.join(old)}"
-    if reason:
-        raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
+    made = f"it was made with recipe {record['recipe']} of {study!r}, now {current}"
+    dirty = any(one.get("dirty") for one in (record, *arms.values()))
+    reasons = (
+        (
+            record["scale"] == "smoke",
+            "is a smoke record (a tiny grid that shows that the code runs)",
+        ),
+        (dirty, "is dirty: it was made from code that is in no commit"),
+        (record["status"] == "failed", "is the record of a failed fit"),
+        (current is None, f"is of {study!r}, which has no line in cevit_lib/records/studies.json"),
+        (record["recipe"] != current, f"is outdated: {made}"),
+        (old, f"has outdated arms: {', '.join(old)}"),
+    )
+    for holds, reason in reasons:
+        if holds:
+            raise ProvenanceError(f"{path} {reason}; {remedy(study)}")
 
 
 def remedy(study: str) -> str:
