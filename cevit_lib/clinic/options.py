@@ -51,6 +51,12 @@ FULL_SIZE = 224  # pixels, of every backbone but the tiny one, unless the layout
 def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cevit fit``."""
     _add_data_arguments(parser)
+    _add_network_arguments(parser)
+    _add_training_arguments(parser)
+    _add_run_arguments(parser)
+
+
+def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--backbone",
@@ -78,6 +84,10 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="rank of LoRA, 0 trains in full (default: 0 without weights, else 8)",
     )
+
+
+def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--epochs", type=int, help="epochs of the warm-up")
     add("--copula-epochs", type=int, help="epochs under the copula loss (and of the control)")
     add("--learning-rate", type=float, help="of the warm-up")
@@ -98,6 +108,10 @@ def add_fit_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("paper",),
         help="the paper's recipes, fMCEM on training residuals, raw units",
     )
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--folds", type=int, default=5, help="of the cross-validation by patient")
     add(
         "--fold",

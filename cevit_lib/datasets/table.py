@@ -192,13 +192,7 @@ def arrange(
     used = frame[frame.index.isin(lines.to_numpy().ravel())]
     mark = decimal_mark(_numeric_cells(used, layout), layout.decimal)
     measure = _measure(used, lines, layout, mark, problems)
-    columns: dict[str, np.ndarray] = {}
-    for name, text in {**layout.continuous, **layout.binary}.items():
-        values = {f"{name}_{eye}": measure(name, text, eye) for eye in EYES}
-        if name in layout.patient_level:
-            column = layout.criterion(text, "OS").column
-            values = {name: _agreed([*values.values()], lines, name, column, problems)}
-        columns |= values
+    columns = _responses(measure, lines, layout, problems)
     covariates = [[measure("", t, eye) for eye in EYES] for t in layout.covariates.values()]
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))
     data = PairedEyes(
@@ -220,6 +214,20 @@ def arrange(
         covariate_names=tuple(layout.covariates),
     )
     return Arranged(data, layout, table, lines, problems)
+
+
+def _responses(
+    measure: Callable, lines: pd.DataFrame, layout: Layout, problems: list[Problem]
+) -> dict[str, np.ndarray]:
+    """Return the columns of ``y`` by name."""
+    columns: dict[str, np.ndarray] = {}
+    for name, text in {**layout.continuous, **layout.binary}.items():
+        values = {f"{name}_{eye}": measure(name, text, eye) for eye in EYES}
+        if name in layout.patient_level:
+            column = layout.criterion(text, "OS").column
+            values = {name: _agreed([*values.values()], lines, name, column, problems)}
+        columns |= values
+    return columns
 
 
 def _require_columns(cells: Cells, layout: Layout, responses: bool) -> None:

@@ -1,4 +1,6 @@
-"""The records behind the pages on data and fit: stored, made now at full size, or one small live fold."""
+"""The records behind the pages on data and fit: stored, made now at full size, or one small live
+fold.
+"""
 
 import argparse
 from typing import Any, Literal
@@ -46,8 +48,8 @@ def records_of(data: Literal["synthetic", "grape"], scale: str, seed: int) -> li
     data : {"synthetic", "grape"}
         Data set.
     scale : {"stored", "smoke", "paper"}
-        ``"stored"`` reads all folds from ``results/``; ``"paper"`` first fits those that are missing; ``"smoke"`` fits
-        one fold of a tiny version now and stores nothing.
+        ``"stored"`` reads all folds from ``results/``; ``"paper"`` first fits those that are
+        missing; ``"smoke"`` fits one fold of a tiny version now and stores nothing.
     seed : int
         Root seed.
 

@@ -1,17 +1,18 @@
-"""A folder of invented photographs and its table, with every fault that real ones have, to practise on."""
+"""A folder of invented photographs and its table, with every fault that real ones have, to practise
+on.
+"""
 
-import csv
-import io
 import os
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 SIDE = 96  # pixels
 LAYOUT = """\
 # what the columns of eyes.csv mean
 patient: id
-eye: side            # R and L are known; {1: OD, 2: OS} would have to be declared under 'laterality'
+eye: side  # R and L are known; {1: OD, 2: OS} would have to be declared under 'laterality'
 image: photo
 continuous:
   AL: axial_length   # mm
@@ -29,9 +30,10 @@ def practice_eyes(
 ) -> Path:
     """Write ``eyes.csv``, ``eyes.yml`` and ``photos/`` into a new folder.
 
-    Axial length (mm) and spherical equivalent (dioptre) of both eyes depend on what a picture shows (the width of the
-    crescent at the disc, the contrast of the stripes) and on noise that is alike in the two eyes. The table is what a
-    clinic might send: ids with leading zeros, R and L, a byte-order mark, semicolons and decimal commas.
+    Axial length (mm) and spherical equivalent (dioptre) of both eyes depend on what a picture shows
+    (the width of the crescent at the disc, the contrast of the stripes) and on noise that is alike
+    in the two eyes. The table is what a clinic might send: ids with leading zeros, R and L, a
+    byte-order mark, semicolons and decimal commas.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def practice_eyes(
     for i in range(patients):
         for j, (side, eye) in enumerate((("L", "OS"), ("R", "OD"))):
             name = f"{i:03d}_{eye}.jpg"
-            save(draw_eye(shown[i, j], eye, rng), photos / name)
+            Image.fromarray(draw_eye(shown[i, j], eye, rng)).save(photos / name, quality=92)
             rows.append([f"{i:03d}", side, f"{length[i, j]:.2f}", f"{power[i, j]:.2f}", name])
     if faults:
         plant_faults(rows, photos)
@@ -90,19 +92,10 @@ def draw_eye(shown: float, eye: str, rng: np.random.Generator) -> np.ndarray:
     return (255 * picture.clip(0, 1)).astype(np.uint8)
 
 
-def save(picture: np.ndarray, path: Path, **options: object) -> None:
-    """Write a picture in the format of its name."""
-    from PIL import Image
-
-    Image.fromarray(picture).save(
-        path, **({"quality": 92} if path.suffix == ".jpg" else {}) | options
-    )
-
-
 def read_rows(path: Path) -> list[list[str]]:
     """Return the rows of a practice table below its header, with decimal points."""
-    lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")), delimiter=";"))
-    return [[cell.replace(",", ".") for cell in line] for line in lines[1:]]
+    lines = path.read_text(encoding="utf-8-sig").replace(",", ".").splitlines()
+    return [line.split(";") for line in lines[1:]]
 
 
 def write_rows(path: Path, rows: list[list[str]]) -> None:
@@ -121,24 +114,24 @@ def find_row(rows: list[list[str]], patient: str, side: str) -> list[str]:
 def plant_faults(rows: list[list[str]], photos: Path) -> None:
     """Spoil rows and files in place, each fault in a patient of its own.
 
-    Errors: 003 a truncated JPEG, 004 an empty file, 005 a companion file of macOS, 006 and 007 one photograph under two
-    patients, 008 a length of 2.4 mm, 009 a letter in a number, 010 an eye that is no eye, 011 a row twice, 012 another
-    ending in the table than on the disk. Doubts: 013 the two eyes exchanged, 014 an orientation that mirrors, 015 16
-    bits, 016 a palette and transparency, 017 one eye only, 018 and 019 no length, 020 no refraction of either eye, 021
-    no photograph of one eye, 022 an id without its zero, 023 CMYK.
+    Errors: 003 a truncated JPEG, 004 an empty file, 005 a companion file of macOS, 006 and 007 one
+    photograph under two patients, 008 a length of 2.4 mm, 009 a letter in a number, 010 an eye that
+    is no eye, 011 a row twice, 012 another ending in the table than on the disk. Doubts: 013 the
+    two eyes exchanged, 014 an orientation that mirrors, 015 16 bits, 016 a palette and
+    transparency, 017 one eye only, 018 and 019 no length, 020 no refraction of either eye, 021 no
+    photograph of one eye, 022 an id without its zero, 023 CMYK.
     """
-    from PIL import Image
 
     def row(patient: str, side: str) -> list[str]:
         return find_row(rows, patient, side)
 
-    def another(patient: str, side: str, suffix: str, change) -> None:
+    def another(patient: str, side: str, suffix: str, change, **options) -> None:
         name = row(patient, side)[4]
         with Image.open(photos / name) as picture:
             changed = change(picture.convert("RGB"))
         (photos / name).unlink()
         row(patient, side)[4] = Path(name).stem + suffix
-        changed.save(photos / row(patient, side)[4])
+        changed.save(photos / row(patient, side)[4], **options)
 
     whole = (photos / "003_OD.jpg").read_bytes()
     (photos / "003_OD.jpg").write_bytes(whole[: len(whole) // 2])
@@ -154,9 +147,8 @@ def plant_faults(rows: list[list[str]], photos: Path) -> None:
     row("013", "R")[4], row("013", "L")[4] = row("013", "L")[4], row("013", "R")[4]
     exif = Image.Exif()
     exif[0x0112] = 2
-    with Image.open(photos / "014_OD.jpg") as picture:
-        mirrored = picture.convert("RGB").transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    mirrored.save(photos / "014_OD.jpg", exif=exif, quality=92)
+    flip = Image.Transpose.FLIP_LEFT_RIGHT
+    another("014", "R", ".jpg", lambda p: p.transpose(flip), exif=exif, quality=92)
     another(
         "015",
         "R",
@@ -171,5 +163,4 @@ def plant_faults(rows: list[list[str]], photos: Path) -> None:
     row("020", "R")[3] = row("020", "L")[3] = ""
     row("021", "L")[4] = ""
     row("022", "R")[0] = "22"
-    with Image.open(photos / "023_OD.jpg") as picture:
-        picture.convert("CMYK").save(photos / "023_OD.jpg", quality=92)
+    another("023", "R", ".jpg", lambda p: p.convert("CMYK"), quality=92)
