@@ -75,7 +75,7 @@
       const at = (z) => 180 + 50 * z, c = [-score(left), -score(right)], p = cells(left, right, rho);
       const e = Math.sqrt(1 + rho), f = Math.sqrt(1 - rho);  // axes of an ellipse, at 45 degrees
       const ellipses = [0.706, 1.177, 1.665, 2.146, 2.716].map((k) =>
-        `<ellipse cx="180" cy="180" rx="${50 * k * e}" ry="${50 * k * f}" transform="rotate(-45 180 180)" fill="${BLUE}" fill-opacity="0.13" stroke="${BLUE}" stroke-opacity="0.5"/>`);
+        `<ellipse cx="180" cy="180" rx="${50 * k * e}" ry="${50 * k * f}" transform="rotate(-45 180 180)" fill="${GREY}" fill-opacity="0.13" stroke="${GREY}" stroke-opacity="0.5"/>`);
       const names = [["neither", "right only"], ["left only", "both"]];
       const labels = [0, 1].flatMap((l) => [0, 1].map((r) => {
         const x = l ? 295 : 65, y = r ? 55 : 300;

@@ -4,22 +4,21 @@ A `MovingFigure` is HTML with everything inside: no request, no kernel, no libra
 paper, the static picture is seen. The tests compare the mathematics of ``interactive.js`` with `cevit_lib.copula`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy.stats import norm
 
-from cevit_lib.clinic.old_style import color, new_figure, style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cevit_lib.clinic.style import COLORS, drawn, new_figure, png
+from cevit_lib.copula import CopulaParameters, condition_on
+from studies.overview import four_cells
 
 #: Correlations of (length left, right, diagnosis left, right): the paper's toy example.
 CORRELATION = [
@@ -78,14 +77,14 @@ class MovingFigure:
     options: dict = field(default_factory=dict)
 
     def _repr_png_(self) -> bytes:
-        return self.picture._repr_png_()
+        return png(self.picture)
 
     def _repr_html_(self) -> str:
-        png = base64.b64encode(self._repr_png_()).decode()
+        picture = base64.b64encode(self._repr_png_()).decode()
         alt, options = escape(self.alt, quote=True), escape(json.dumps(self.options), quote=True)
         return (
             f'{_STYLE}<div class="cevit-moving" data-figure="{self.name}" data-options="{options}">'
-            f'<img src="data:image/png;base64,{png}" alt="{alt}">'
+            f'<img src="data:image/png;base64,{picture}" alt="{alt}">'
             f'<div class="live"><form class="controls">{"".join(map(_control, self.controls))}</form>'
             f'<svg viewBox="-20 0 400 380" role="img" aria-label="{alt}"></svg>'
             f'<p class="told" aria-live="polite"></p></div></div>'
@@ -113,8 +112,6 @@ def moving_cells(correlation: float = 0.569) -> MovingFigure:
     correlation : float
         Of the latent scores, at the start.
     """
-    from studies.overview import four_cells
-
     return MovingFigure(
         "four-cells",
         four_cells(tuple(CHANCES), correlation),
@@ -148,36 +145,21 @@ def moving_update(length: float = 1.0) -> MovingFigure:
     )
 
 
+@drawn
 def _update_picture(length: float) -> Figure:
-    import torch
-
-    from cevit_lib.copula import CopulaParameters, condition_on
-
-    logits = [float(np.log(p / (1 - p))) for p in CHANCES]
-    outputs = torch.tensor([[0.0, 0.0, *logits]], dtype=torch.float64)
-    seen = torch.tensor([[length, np.nan, np.nan, np.nan]], dtype=torch.float64)
-    after = condition_on(outputs, seen, CopulaParameters(CORRELATION, [1.0, 1.0]))
-    mean, sd, chance = (
-        float(after.mean[0, 1]),
-        float(after.sd[0, 1]),
-        float(after.probability[0, 1]),
-    )
-    with style():
-        figure, (left, right) = new_figure("wide", columns=2)
-        z = np.linspace(-3.5, 3.5, 141)
-        for m, s, kind, ink, line in (
-            (0, 1, "before", "grey", "--"),
-            (mean, sd, "after", "right", "-"),
-        ):
-            curve = np.exp(-(((z - m) / s) ** 2) / 2) / (s * np.sqrt(2 * np.pi))
-            left.plot(z, curve, line, color=color(ink), label=kind)
-        left.set(xlabel="length of the right eye, SDs from its prediction", yticks=[])
-        left.legend()
-        right.barh(
-            ["after", "before"],
-            [100 * chance, 100 * CHANCES[1]],
-            color=[color("right"), color("grey")],
-        )
-        right.set(xlabel="chance of high myopia, right eye (%)", xlim=(0, 100))
-        figure.suptitle(f"the left eye is {length:g} SD longer than predicted", fontsize=10)
+    outputs = torch.tensor([[0.0, 0.0, *np.log(np.divide(CHANCES, np.subtract(1, CHANCES)))]])
+    seen = torch.tensor([[length, np.nan, np.nan, np.nan]])
+    after = condition_on(outputs.double(), seen.double(), CopulaParameters(CORRELATION, [1.0, 1.0]))
+    mean, sd, chance = (float(part[0, 1]) for part in (after.mean, after.sd, after.probability))
+    figure, (left, right) = new_figure(3.2, columns=2)
+    z = np.linspace(-3.5, 3.5, 141)
+    colors = [COLORS["grey"], COLORS["right"]]
+    left.plot(z, norm.pdf(z), "--", color=colors[0], label="before")
+    left.plot(z, norm.pdf(z, mean, sd), color=colors[1], label="after")
+    left.set(xlabel="length of the right eye, SDs from its prediction", yticks=[])
+    left.legend()
+    right.barh(["before", "after"], [100 * CHANCES[1], 100 * chance], color=colors)
+    right.invert_yaxis()
+    right.set(xlabel="chance of high myopia, right eye (%)", xlim=(0, 100))
+    figure.suptitle(f"the left eye is {length:g} SD longer than predicted", fontsize=10)
     return figure

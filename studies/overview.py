@@ -1,21 +1,18 @@
-"""The picture of the first page: two yes-or-no answers, one pair of margins, two joint distributions.
+"""Pictures that more than one page shows: four answers of two eyes, and the paper's Algorithm 3 as a flow.
 
-``python -m studies.overview`` draws it anew into ``assets/four_cells.png``.
+``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.png``.
 """
 
-from __future__ import annotations
-
-import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
 
-from cevit_lib.clinic.old_style import color, new_figure, save, style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_REACH = 3.0  # standard deviations shown on each side
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure, png
+from cevit_lib.normal import bivariate_normal_cdf
+from cevit_lib.paths import project_root
 
 
 def cell_probabilities(probabilities: tuple[float, float], correlation: float) -> np.ndarray:
@@ -33,147 +30,116 @@ def cell_probabilities(probabilities: tuple[float, float], correlation: float) -
     numpy.ndarray, shape (2, 2)
         ``[0, 0]`` neither eye ... ``[1, 1]`` both.
     """
-    import torch
-
-    from cevit_lib.normal import bivariate_normal_cdf
-
     left, right = probabilities
     scores = torch.special.ndtri(torch.tensor(probabilities, dtype=torch.float64))
-    both = float(
-        bivariate_normal_cdf(scores[0], scores[1], torch.tensor(correlation, dtype=torch.float64))
-    )
+    both = float(bivariate_normal_cdf(*scores, torch.tensor(correlation, dtype=torch.float64)))
     return np.array([[1 - left - right + both, right - both], [left - both, both]])
 
 
+def draw_cells(ax: Any, threshold: Any, correlation: float, texts: Any) -> None:
+    """Draw the bivariate normal of two latent scores, cut into four answers by its thresholds.
+
+    The contours hold about 22, 50, 75, 90 and 97.5 per cent.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    threshold : (float, float)
+        Of the left and of the right eye; "yes" lies above.
+    correlation : float
+    texts : (2, 2)
+        What is written into the cells, indexed [left, right].
+    """
+    for level in (7.4, 4.6, 2.8, 1.4, 0.5):  # squared distances from the mean
+        axes = 2 * np.sqrt(level * np.array([1 + correlation, 1 - correlation]))
+        ax.add_patch(
+            Ellipse((0, 0), *axes, angle=45, facecolor="#0000001c", edgecolor=COLORS["grey"])
+        )
+    ax.axvline(threshold[0], color=COLORS["left"])
+    ax.axhline(threshold[1], color=COLORS["right"], linestyle="--")
+    paper = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 2}
+    for left, right in np.ndindex(2, 2):
+        place = 4.1 * left - 2.05, 4.4 * right - 2.2
+        ax.text(*place, texts[left][right], ha="center", va="center", bbox=paper)
+    ax.set(xlim=(-3.2, 3.2), ylim=(-3.2, 3.2), aspect="equal")
+    ax.grid(visible=False)
+
+
+@drawn
 def four_cells(
     probabilities: tuple[float, float] = (0.35, 0.45), correlation: float = 0.569
 ) -> Figure:
-    """Latent scores of both eyes without and with dependence, cut into the four answers by the same two thresholds.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    with style():
-        figure, panels = new_figure((7.2, 3.7), columns=2, sharex=True, sharey=True)
-        for axes, rho in zip(panels, (0.0, correlation), strict=True):
-            _panel(axes, probabilities, rho)
-        panels[0].set_ylabel("latent score, right eye (OD)")
-        figure.supxlabel("latent score, left eye (OS)", fontsize=10)
+    """Latent scores of both eyes without and with dependence, cut into the four answers by the same two thresholds."""
+    figure, panels = new_figure(3.7, columns=2, sharex=True, sharey=True)
+    threshold = -torch.special.ndtri(torch.tensor(probabilities, dtype=torch.float64)).numpy()
+    names = np.array([["neither", "right only"], ["left only", "both"]])
+    for ax, rho in zip(panels, (0.0, correlation), strict=True):
+        shares = cell_probabilities(probabilities, rho)
+        draw_cells(ax, threshold, rho, np.vectorize("{}\n{:.0f} %".format)(names, 100 * shares))
+    panels[0].set(ylabel="latent score, right eye (OD)", title="eyes treated as two patients")
+    panels[1].set(title=f"eyes of one patient, correlation {correlation:g}")
+    figure.supxlabel("latent score, left eye (OS)", fontsize=10)
     return figure
 
 
-def _panel(axes, probabilities, rho) -> None:
-    import torch
+def draw_flow(ax: Any, boxes: dict[str, tuple], arrows: list[tuple[str, str, str]]) -> None:
+    """Draw boxes of text and arrows between them.
 
-    grid = np.linspace(-_REACH, _REACH, 181)
-    x, y = np.meshgrid(grid, grid)
-    density = np.exp(-(x**2 - 2 * rho * x * y + y**2) / (2 * (1 - rho**2))) / (
-        2 * math.pi * math.sqrt(1 - rho**2)
-    )
-    axes.contourf(
-        x, y, density, levels=np.linspace(0.003, density.max(), 9), cmap="Blues", alpha=0.8
-    )
-    axes.grid(False)
-    # a "yes" lies above its threshold, the point with that much probability to its right
-    thresholds = [
-        -float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64))) for p in probabilities
-    ]
-    axes.axvline(thresholds[0], color=color("left"), linestyle="-")
-    axes.axhline(thresholds[1], color=color("right"), linestyle="--")
-    cells = cell_probabilities(probabilities, rho)
-    names = np.array([["neither", "right only"], ["left only", "both"]])
-    for left, right in np.ndindex(2, 2):
-        place = [(-_REACH if answer == 0 else _REACH) * 0.62 for answer in (left, right)]
-        label = f"{names[left, right]}\n{100 * cells[left, right]:.0f} %"
-        axes.text(
-            *place,
-            label,
-            ha="center",
-            va="center",
-            fontsize=10,
-            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 2},
-        )
-    axes.set(xlim=(-_REACH, _REACH), ylim=(-_REACH, _REACH), aspect="equal")
-    axes.set_title(
-        "eyes treated as two patients" if rho == 0 else f"eyes of one patient, correlation {rho:g}"
-    )
-
-
-def algorithm_three() -> Figure:
-    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the next.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    boxes : dict
+        Name -> x, y, words and colour.
+    arrows : list of (start, end, words)
+        An arrow has the colour of its end where that is an eye's, else of its start where that is, else black.
     """
+    patches, eyes = {}, (COLORS["left"], COLORS["right"])
+    for name, (x, y, words, ink) in boxes.items():
+        frame = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": ink, "lw": 1.5}
+        look = {"ha": "center", "va": "center", "fontsize": 8.5, "linespacing": 1.4}
+        patches[name] = ax.text(x, y, words, bbox=frame, **look).get_bbox_patch()
+    for start, end, words in arrows:
+        inks = [boxes[name][3] for name in (end, start) if boxes[name][3] in eyes]
+        places = np.array([boxes[end][:2], boxes[start][:2]])
+        look = {"arrowstyle": "-|>", "lw": 1.3, "color": (inks or [COLORS["ink"]])[0]}
+        look |= {"patchA": patches[start], "patchB": patches[end]}
+        ax.annotate("", *places, arrowprops=look)
+        ax.text(*places.mean(0) + (1, 1), words, fontsize=8)
+    ax.set_axis_off()
+
+
+@drawn
+def algorithm_three() -> Figure:
+    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the next."""
+    ink, method = COLORS["ink"], METHODS["exact"].color
     boxes = {
-        "train": (14, 62, "training patients\n(images, responses)", "left"),
-        "held": (14, 22, "held-out patients\n(images, responses)", "grey"),
-        "warm": (42, 62, "1. warm-up\nempirical loss", "both"),
-        "estimate": (42, 22, "2. estimate\n$\\hat\\sigma$, $\\hat\\Gamma$ from outputs", "copula"),
-        "copula": (72, 62, "3. copula loss\n$\\hat\\sigma$, $\\hat\\Gamma$ held fixed", "both"),
-        "control": (72, 88, "control: empirical loss,\nsame start and epochs", "grey"),
-        "predict": (72, 22, "new patients:\nfour outputs, four cells", "ink"),
+        "train": (12, 62, "training patients\n(images, responses)", ink),
+        "held": (12, 22, "held-out patients\n(images, responses)", COLORS["grey"]),
+        "warm": (42, 62, "1. warm-up\nempirical loss", METHODS["empirical"].color),
+        "estimate": (42, 22, "2. estimate\n$\\hat\\sigma$, $\\hat\\Gamma$ from outputs", method),
+        "copula": (74, 62, "3. copula loss\n$\\hat\\sigma$, $\\hat\\Gamma$ held fixed", method),
+        "control": (
+            74,
+            90,
+            "control: empirical loss,\nsame start and epochs",
+            METHODS["empirical"].color,
+        ),
+        "predict": (74, 22, "new patients:\nfour outputs, four cells", ink),
     }
     arrows = [
         ("train", "warm", ""),
         ("warm", "copula", "weights"),
         ("warm", "estimate", "outputs for\nheld-out patients"),
         ("held", "estimate", ""),
-        ("estimate", "copula", "$\\hat\\sigma$, $\\hat\\Gamma$"),
+        ("estimate", "copula", r"$\hat\sigma$, $\hat\Gamma$"),
         ("warm", "control", ""),
         ("copula", "predict", ""),
     ]
-    with style():
-        figure, axes = new_figure((7.2, 3.9))
-        axes.set(xlim=(0, 88), ylim=(8, 98))
-        axes.axis("off")
-        for start, end, said in arrows:
-            (x0, y0), (x1, y1) = boxes[start][:2], boxes[end][:2]
-            axes.annotate(
-                "",
-                (x1, y1),
-                (x0, y0),
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "color": color("ink"),
-                    "lw": 1.3,
-                    "shrinkA": 36,
-                    "shrinkB": 42 if x0 != x1 else 22,
-                },
-                zorder=1,
-            )
-            axes.text(
-                (x0 + x1) / 2 + (1 if x0 == x1 else 0),
-                (y0 + y1) / 2 + (2 if x0 != x1 else 0),
-                said,
-                fontsize=8,
-                ha="left" if x0 == x1 else "center",
-                va="bottom" if x0 != x1 else "center",
-            )
-        for x, y, said, ink in boxes.values():
-            box = {
-                "boxstyle": "round,pad=0.5",
-                "facecolor": "white",
-                "edgecolor": color(ink),
-                "lw": 1.6,
-            }
-            axes.text(
-                x,
-                y,
-                said,
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                zorder=2,
-                linespacing=1.4,
-                bbox=box,
-            )
+    figure, ax = new_figure(3.9)
+    ax.set(xlim=(0, 88), ylim=(12, 98))
+    draw_flow(ax, boxes, arrows)
     return figure
 
 
 if __name__ == "__main__":
-    from cevit_lib.paths import project_root
-
-    save(four_cells(), project_root() / "assets" / "four_cells.png")
+    (project_root() / "assets" / "four_cells.png").write_bytes(png(four_cells()))

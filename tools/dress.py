@@ -54,7 +54,7 @@ def _cell_faults(cell) -> Iterable[str]:
         if any(kind.startswith("image/") for kind in kinds):
             yield from _figure_faults(cell.metadata.get("mystnb", {}))
         elif plain.startswith("<Figure size"):
-            yield "prints a figure's size instead of the figure (use cevit_lib.clinic.style.new_figure)"
+            yield "prints a figure's size instead of the figure (it is not drawn under cevit_lib.clinic.style)"
     if any(mark in text for mark in SMOKE_MARKS):
         yield "shows numbers of a smoke run"
     if DIRTY_MARK in text:

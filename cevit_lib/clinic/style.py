@@ -88,7 +88,6 @@ _RC = {
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "legend.frameon": False,
-    "image.cmap": "cividis",  # even in lightness, and the same to every kind of colour vision
     "axes.formatter.use_mathtext": True,
 }
 
@@ -154,7 +153,7 @@ def mark_smoke(figure: Figure) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a picture of pixels, twice as fine as a page shows it; equal figures are equal bytes."""
+    """Return a figure as a picture of pixels, 1,080 across the page; equal figures are equal bytes."""
     stream = io.BytesIO()
-    figure.savefig(stream, dpi=200, bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(stream, dpi=150, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()

@@ -1,25 +1,21 @@
-"""Pictures of the chapter "The copula loss": latent cells, tails, printed cells, classifiers, speed."""
-
-from __future__ import annotations
+"""Pictures of the chapter "The copula loss": latent cells, tails, printed cells, classifiers."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from cevit_lib.clinic.old_style import color, new_figure, style
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
+from studies.overview import draw_cells
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-CELL_NAMES = ("neither eye", "right eye only", "left eye only", "both eyes")
+CELLS = np.array([["neither eye", "right eye only"], ["left eye only", "both eyes"]])
 
 
+@drawn
 def four_cells_figure(
-    threshold: Sequence[float],
-    location: Sequence[float],
-    covariance: np.ndarray,
-    probability: np.ndarray,
+    threshold: Sequence[float], correlation: float, probability: np.ndarray
 ) -> Figure:
     """Return the bivariate normal of the two latent scores, cut into four label cells by its thresholds.
 
@@ -27,46 +23,21 @@ def four_cells_figure(
     ----------
     threshold : (2,)
         Thresholds ``c`` of the left and the right eye.
-    location, covariance : (2,) and (2, 2)
-        Mean and covariance of the scores.
+    correlation : float
+        Of the scores.
     probability : (2, 2)
         Probability of each cell, indexed [y_3, y_4]; written into the cells.
     """
-    axis = np.linspace(-3.4, 3.4, 201)
-    points = np.stack(np.meshgrid(axis, axis), -1) - np.asarray(location)
-    distance = np.einsum("abi,ij,abj->ab", points, np.linalg.inv(covariance), points)
-    with style(axes__grid=False):
-        figure, axes = new_figure("square")
-        levels = [
-            0.5,
-            1.4,
-            2.8,
-            4.6,
-            7.4,
-        ]  # squared distances that hold about 22, 50, 75, 90 and 97.5 per cent
-        axes.contour(axis, axis, distance, levels=levels, colors=color("grey"), linewidths=1.0)
-        axes.axvline(threshold[0], color=color("left"), linestyle="-")
-        axes.axhline(threshold[1], color=color("right"), linestyle="--")
-        corners = [
-            ((-3.2, "left"), (-3.2, "bottom")),
-            ((-3.2, "left"), (3.2, "top")),
-            ((3.2, "right"), (-3.2, "bottom")),
-            ((3.2, "right"), (3.2, "top")),
-        ]
-        for (x, ha), (y, va), name, value in zip(
-            *zip(*corners, strict=True), CELL_NAMES, np.ravel(probability), strict=True
-        ):
-            axes.text(x, y, f"{name}\n{value:.3f}", ha=ha, va=va)
-        axes.set(
-            xlabel="latent score of the left eye, $u_3$",
-            ylabel="latent score of the right eye, $u_4$",
-        )
-        axes.text(threshold[0] + 0.08, -1.9, "$c_3$", color=color("left"))
-        axes.text(-2.2, threshold[1] + 0.1, "$c_4$", color=color("right"))
-        axes.set_aspect("equal")
+    figure, ax = new_figure(4.4, width=4.6)
+    draw_cells(ax, threshold, correlation, np.vectorize("{}\n{:.3f}".format)(CELLS, probability))
+    ax.text(threshold[0] + 0.1, -3, "$c_3$", color=COLORS["left"])
+    ax.text(-3.1, threshold[1] + 0.1, "$c_4$", color=COLORS["right"])
+    ax.set(xlabel="latent score of the left eye, $u_3$")
+    ax.set(ylabel="latent score of the right eye, $u_4$")
     return figure
 
 
+@drawn
 def tails_figure(
     t: np.ndarray, log_probability: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]
 ) -> Figure:
@@ -75,41 +46,32 @@ def tails_figure(
     Parameters
     ----------
     t : (m,)
-        Upper limits of both coordinates.
+        Upper limits of both coordinates, from the nearest to the furthest.
     log_probability, gradient : mappings of name to (m,)
-        The same names; values that are not finite leave a gap. The last name is drawn as the right one.
+        The same three names; values that are not finite leave a gap. The last name is drawn as the right one.
     """
-    names = list(log_probability)
-    looks = [
-        (color("grey"), (0, (1, 1)), 2.4),
-        (color("fmcem"), "--", 2.4),
-        (color("exact"), "-", 1.4),
-    ][-len(names) :]
-    with style():
-        figure, axes = new_figure("wide", columns=2)
-        panels = (
-            (log_probability, "log probability", "symlog"),
-            (gradient, "its derivative", "linear"),
-        )
-        for ax, (values, title, scale) in zip(axes, panels, strict=True):
-            for name, (tone, line, width) in zip(names, looks, strict=True):
-                shown = np.where(np.isfinite(values[name]), values[name], np.nan)
-                ax.plot(t, shown, color=tone, linestyle=line, linewidth=width, label=name)
-                last = np.flatnonzero(np.isfinite(shown))
-                if len(last) and len(last) < len(t):  # the line stops: log of zero, or not a number
-                    end = last[np.argmin(t[last])]
-                    ax.plot(
-                        t[end], shown[end], marker="x", color=tone, markersize=9, markeredgewidth=2
-                    )
-            ax.set(xlabel="standardised upper limit of both scores", title=title)
-            ax.set_xlim(t.max(), t.min())
-            if scale == "symlog":
-                ax.set_yscale("symlog", linthresh=10)
-                ax.set_ylim(top=0)
-        axes[1].legend(loc="upper left")
-    return figure
+    x = "standardised upper limit of both scores"
+    panels = {"log probability": log_probability, "its derivative": gradient}
+    rows = pd.concat(
+        pd.DataFrame({x: t, "value": values, "method": name, "panel": panel})
+        for panel, found in panels.items()
+        for name, values in found.items()
+    ).replace([np.inf, -np.inf], np.nan)
+    methods = zip(log_probability, ("fmcem-variant", "independence", "exact"), strict=True)
+    looks = {name: METHODS[method]._replace(marker="") for name, method in reversed([*methods])}
+    shape = {"col": "panel", "sharey": False, "xlim": (t.max(), t.min())}
+    grid = lines(rows, [x, "value"], looks, **shape, **panel_size(2, 3))
+    last = rows.dropna().groupby(["panel", "method"]).tail(1)
+    for row in last[last[x] > t.min()].itertuples(index=False):  # the line stops before the end
+        style = {"color": looks[row.method].color, "markersize": 9, "markeredgewidth": 2}
+        grid.axes_dict[row.panel].plot(row[0], row.value, "x", **style)
+    left, _ = grid.set_ylabels("").axes.flat
+    left.set_yscale("symlog", linthresh=10)
+    left.set_ylim(top=0)
+    return legend_below(grid.figure)
 
 
+@drawn
 def printed_cells_figure(
     logit: np.ndarray, right: np.ndarray, printed: np.ndarray, simulated: np.ndarray
 ) -> Figure:
@@ -121,28 +83,29 @@ def printed_cells_figure(
     right, printed, simulated : (m, 2, 2)
         Indexed [.., y_3, y_4]; ``simulated`` may hold NaN where nothing was drawn.
     """
-    with style():
-        figure, axes = new_figure("tall", rows=2, columns=2, sharex=True)
-        for k, ax in enumerate(axes.flat):
-            cell = (slice(None), k // 2, k % 2)
-            ax.axhline(0, color=color("ink"), linewidth=0.8)
-            ax.plot(logit, printed[cell], color=color("paper"), linestyle="-.", label="as printed")
-            ax.plot(logit, right[cell], color=color("ours"), label="right")
-            ax.plot(
-                logit, simulated[cell], "o", color=color("ink"), markersize=3.5, label="simulated"
-            )
-            ax.fill_between(
-                logit, printed[cell], 0, where=printed[cell] < 0, color=color("paper"), alpha=0.3
-            )
-            ax.set_title(f"$(y_3, y_4) = ({k // 2}, {k % 2})$, {CELL_NAMES[k]}")
-        for ax in axes[1]:
-            ax.set_xlabel("logit of the left eye, $\\mu_3$")
-        for ax in axes[:, 0]:
-            ax.set_ylabel("probability given $y_1, y_2$")
-        axes[0, 1].legend()
-    return figure
+    x, y = r"logit of the left eye, $\mu_3$", "probability given $y_1, y_2$"
+    found = {"as printed": printed, "right": right, "simulated": simulated}
+    looks = {
+        "as printed": METHODS["paper"]._replace(marker=""),
+        "right": METHODS["exact"]._replace(marker=""),
+        "simulated": METHODS["truth"]._replace(marker="o", line="none"),
+    }
+    rows = pd.concat(
+        pd.DataFrame({x: logit, y: values[:, a, b], "method": method}).assign(
+            cell=f"$(y_3, y_4) = ({a}, {b})$, {CELLS[a, b]}"
+        )
+        for a, b in np.ndindex(2, 2)
+        for method, values in found.items()
+    )
+    shape = {"col": "cell", "col_wrap": 2, "sharey": False}
+    grid = lines(rows, [x, y], looks, **shape, **panel_size(2, 2.5))
+    for ax, (a, b) in zip(grid.axes.flat, np.ndindex(2, 2), strict=True):
+        below = np.minimum(printed[:, a, b], 0)
+        ax.fill_between(logit, below, 0, color=METHODS["paper"].color, alpha=0.3)
+    return legend_below(across(grid, 0, **ZERO).figure)
 
 
+@drawn
 def classifier_figure(p: np.ndarray, cell: np.ndarray, agree: np.ndarray) -> Figure:
     """Return the map of the joint Bayes rule over the two marginal probabilities.
 
@@ -155,31 +118,17 @@ def classifier_figure(p: np.ndarray, cell: np.ndarray, agree: np.ndarray) -> Fig
     agree : (m, m) of bool
         Whether thresholds at one half choose the same.
     """
-    from matplotlib.colors import ListedColormap
-
-    tones = ["#E3EDF5", "#F6DECE", "#D3E9E0", "#EFE3EB"]
-    with style(axes__grid=False, hatch__linewidth=0.6):
-        figure, ax = new_figure("square")
-        ax.pcolormesh(
-            p,
-            p,
-            cell.T,
-            cmap=ListedColormap(tones),
-            vmin=-0.5,
-            vmax=3.5,
-            shading="nearest",
-            rasterized=True,
-        )
-        ax.contourf(
-            p, p, (~agree).T.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"]
-        )
-        ax.axvline(0.5, color=color("grey"), linestyle=":", linewidth=1.2)
-        ax.axhline(0.5, color=color("grey"), linestyle=":", linewidth=1.2)
-        for k, (x, y) in enumerate([(0.2, 0.2), (0.2, 0.85), (0.85, 0.2), (0.85, 0.85)]):
-            ax.text(x, y, CELL_NAMES[k], ha="center")
-        ax.set(
-            xlabel="probability for the left eye, $p_3$",
-            ylabel="probability for the right eye, $p_4$",
-        )
-        ax.set_aspect("equal")
+    figure, ax = new_figure(4.4, width=4.6)
+    tones = ["#EEEEEE", "#F6DECE", "#DCEAF5", "#D3E9E0"]  # none, right, left, both
+    ax.contourf(p, p, cell.T, levels=[-0.5, 0.5, 1.5, 2.5, 3.5], colors=tones)
+    ax.contourf(p, p, ~agree.T, levels=[0.5, 1.5], colors="none", hatches=["////"])
+    ax.axvline(0.5, **TRUTH)
+    ax.axhline(0.5, **TRUTH)
+    for a, b in np.ndindex(2, 2):
+        ax.text(0.2 + 0.65 * a, 0.2 + 0.65 * b, CELLS[a, b], ha="center")
+    ax.set(
+        xlabel="probability for the left eye, $p_3$",
+        ylabel="probability for the right eye, $p_4$",
+        aspect="equal",
+    )
     return figure

@@ -1,26 +1,23 @@
 """Figures of "CeViT, line by line": the architecture, what alpha does, where the class token looks, eyes on a plane."""
 
-import io
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from scipy.special import expit
 
-from cevit_lib.clinic.old_style import color, mark_smoke, new_figure, style
-
-EYES = {"OS": "left", "OD": "right"}
-_DARK = "#1a1a1a"
-
-
-def as_svg(figure):
-    """Return the figure as a vector drawing for a page; text becomes outlines, so that every reader sees the same."""
-    from IPython.display import SVG
-
-    with style(svg__fonttype="path"):
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return SVG(stream.getvalue())
+from cevit_lib.clinic.style import COLORS, drawn, new_figure
+from studies.charts import ZERO, legend_below, panel_size
+from studies.overview import draw_flow
 
 
-def architecture(layers: int = 12, width: int = 768, tokens: int = 197):
+@drawn
+def architecture(layers: int = 12, width: int = 768, tokens: int = 197) -> Figure:
     """Draw the bi-channel encoder: green parts are shared, blue ones belong to the left eye, orange ones to the right.
 
     Parameters
@@ -28,81 +25,34 @@ def architecture(layers: int = 12, width: int = 768, tokens: int = 197):
     layers, width, tokens : int
         What the labels say.
     """
-    with style():
-        figure, ax = new_figure((7.2, 5.4))
-        ax.set(xlim=(0, 100), ylim=(0, 76))
-        ax.axis("off")
-        for eye, x in (("left", 22), ("right", 78)):
-            name = "left eye (OS)" if eye == "left" else "right eye (OD)"
-            _box(ax, x, 4, 22, 6, f"image, {name}", color(eye))
-            _arrow(ax, (x, 7), (50 - 14 if eye == "left" else 50 + 14, 13.5), color(eye))
-        _box(
-            ax,
-            50,
-            17,
-            46,
-            7,
-            f"patches, class token, positions: {tokens} tokens of {width}",
-            color("both"),
-        )
-        ax.add_patch(_rounded(50, 41, 94, 33, "none", color("grey"), "--"))
-        ax.text(4.5, 55.2, f"one of {layers} blocks", fontsize=9, color=color("grey"))
-        _box(ax, 50, 32, 46, 7, "norm, self-attention with LoRA, + residual", color("both"))
-        _box(ax, 50, 43, 30, 7, "norm, MLP with LoRA", color("both"))
-        _box(ax, 16, 43, 20, 9, "adapter of the left eye\n$\\alpha_1 A_{l1}$", color("left"))
-        _box(ax, 84, 43, 20, 9, "adapter of the right eye\n$\\alpha_2 A_{l2}$", color("right"))
-        _box(ax, 50, 53, 28, 5, "residual + MLP + adapter", color("grey"))
-        _arrow(ax, (50, 20.5), (50, 28.5), _DARK)
-        _arrow(ax, (50, 35.5), (50, 39.5), _DARK)
-        _arrow(ax, (50, 46.5), (50, 50.5), _DARK)
-        for eye, x, side in (("left", 16, -1), ("right", 84, 1)):
-            _arrow(ax, (50 + side * 23, 34), (x, 38.5), color(eye))
-            _arrow(ax, (x, 47.5), (50 + side * 14.5, 53), color(eye))
-            _box(ax, 50 + side * 28, 67, 40, 7, _heads(eye), color(eye))
-            _arrow(ax, (50 + side * 2, 55.5), (50 + side * 22, 63.5), color(eye))
-        ax.text(
-            50, 60.2, "class tokens $h_1, h_2$", fontsize=9, ha="center", va="bottom", color=_DARK
-        )
+    left, right, both = COLORS["left"], COLORS["right"], COLORS["both"]
+    boxes = {
+        "image 1": (22, 4, "image, left eye (OS)", left),
+        "image 2": (78, 4, "image, right eye (OD)", right),
+        "tokens": (50, 17, f"patches, class token, positions: {tokens} tokens of {width}", both),
+        "attention": (50, 31, "norm, self-attention with LoRA, + residual", both),
+        "MLP": (50, 42, "norm, MLP with LoRA", both),
+        "adapter 1": (15, 42, "adapter of the left eye\n$\\alpha_1 A_{l1}$", left),
+        "adapter 2": (85, 42, "adapter of the right eye\n$\\alpha_2 A_{l2}$", right),
+        "sum": (50, 53, "residual + MLP + adapter", COLORS["grey"]),
+        "heads 1": (20, 68, "heads $\\beta_1$ (continuous), $\\beta_3$ (binary)", left),
+        "heads 2": (80, 68, "heads $\\beta_2$ (continuous), $\\beta_4$ (binary)", right),
+    }
+    arrows = [("tokens", "attention"), ("attention", "MLP"), ("MLP", "sum")]
+    for eye in "12":
+        arrows += [(f"image {eye}", "tokens"), ("attention", f"adapter {eye}")]
+        arrows += [(f"adapter {eye}", "sum"), ("sum", f"heads {eye}")]
+    figure, ax = new_figure(5.4)
+    ax.set(xlim=(0, 100), ylim=(0, 73))
+    ax.add_patch(Rectangle((1, 25), 98, 33, facecolor="none", edgecolor=COLORS["grey"], ls="--"))
+    ax.text(2, 55.5, f"one of {layers} blocks", fontsize=9, color=COLORS["grey"])
+    ax.text(50, 60, "class tokens $h_1, h_2$", fontsize=9, ha="center")
+    draw_flow(ax, boxes, [(*ends, "") for ends in arrows])
     return figure
 
 
-def _heads(eye: str) -> str:
-    one, two = ("1", "3") if eye == "left" else ("2", "4")
-    return f"heads $\\beta_{one}$ (continuous), $\\beta_{two}$ (binary)"
-
-
-def _rounded(x, y, w, h, face, edge, line="-"):
-    from matplotlib.patches import FancyBboxPatch
-
-    return FancyBboxPatch(
-        (x - w / 2, y - h / 2),
-        w,
-        h,
-        boxstyle="round,pad=0.2,rounding_size=1.2",
-        facecolor=face,
-        edgecolor=edge,
-        linestyle=line,
-        linewidth=1.3,
-    )
-
-
-def _box(ax, x, y, w, h, label, edge):
-    from matplotlib.colors import to_rgba
-
-    ax.add_patch(_rounded(x, y, w, h, to_rgba(edge, 0.13), edge))
-    ax.text(x, y, label, ha="center", va="center", fontsize=8.5, color=_DARK)
-
-
-def _arrow(ax, start, end, ink):
-    ax.annotate(
-        "",
-        end,
-        start,
-        arrowprops={"arrowstyle": "-|>", "color": ink, "lw": 1.3, "shrinkA": 0, "shrinkB": 0},
-    )
-
-
-def alpha_effect(logits, distance, same):
+@drawn
+def alpha_effect(logits: np.ndarray, distance: np.ndarray, same: np.ndarray) -> Figure:
     """Draw how far the class tokens of one photograph, fed to both eyes, part as alpha grows.
 
     Parameters
@@ -114,42 +64,26 @@ def alpha_effect(logits, distance, same):
     same : array (m,)
         The same after the second layers were divided by ``alpha``.
     """
-    with style():
-        figure, (left, right) = new_figure("wide", columns=2)
-        alpha = 1 / (1 + np.exp(-np.asarray(logits)))
-        dense = np.linspace(min(logits), max(logits), 101)
-        left.plot(dense, 1 / (1 + np.exp(-dense)), color=color("ink"))
-        left.axhline(0.1, color=color("grey"), ls="--", lw=1)
-        left.text(
-            max(logits),
-            0.12,
-            "the earlier code's fixed 0.1",
-            fontsize=8,
-            color=color("grey"),
-            ha="right",
-        )
-        left.set(
-            xlabel=r"$\tilde\alpha$, which trains", ylabel=r"$\alpha = \mathcal{S}(\tilde\alpha)$"
-        )
-        right.plot(alpha, distance, marker="o", label="adapters kept", color=color("right"))
-        right.plot(
-            alpha,
-            same,
-            marker="s",
-            ls="--",
-            label=r"$V_2, d_2$ divided by $\alpha$",
-            color=color("left"),
-        )
-        right.set(
-            xlabel=r"$\alpha$ of both eyes",
-            ylabel="distance of the two tokens, relative",
-            ylim=(0, None),
-        )
-        right.legend()
+    figure, (left, right) = new_figure(3.2, columns=2)
+    dense = np.linspace(min(logits), max(logits), 101)
+    left.plot(dense, expit(dense), color=COLORS["ink"])
+    left.axhline(0.1, **ZERO)
+    look = {"fontsize": 8, "color": COLORS["grey"], "ha": "right"}
+    left.text(max(logits), 0.12, "the earlier code's fixed 0.1", **look)
+    left.set(xlabel=r"$\tilde\alpha$, which trains", ylabel=r"$\alpha = \mathcal{S}(\tilde\alpha)$")
+    words = {"adapters kept": distance, r"$V_2, d_2$ divided by $\alpha$": same}
+    ink = [COLORS["ink"], COLORS["grey"]]
+    sns.lineplot(pd.DataFrame(words, index=expit(logits)), markers=True, palette=ink, ax=right)
+    right.set(
+        xlabel=r"$\alpha$ of both eyes",
+        ylabel="distance of the two tokens, relative",
+        ylim=(0, None),
+    )
     return figure
 
 
-def attention(grids, titles, smoke: bool = False):
+@drawn
+def attention(grids: np.ndarray, titles: Sequence[str]) -> Figure:
     """Draw grids of attention weights, one row an eye, one column a head; all panels share their colours.
 
     The colours follow the square root, so that the even share stays visible beside a peak of forty times as much.
@@ -161,27 +95,63 @@ def attention(grids, titles, smoke: bool = False):
     titles : sequence of str
         One for each head.
     """
-    from matplotlib.colors import PowerNorm
+    times = np.asarray(grids, dtype=float) * np.asarray(grids[0][0]).size
+    figure, axes = new_figure(2.9, 2, len(titles), squeeze=False)
+    look = {"norm": PowerNorm(0.5, 0, max(times.max(), 2.0)), "cmap": "Greys", "cbar": False}
+    look |= {
+        "linewidths": 0.3,
+        "linecolor": COLORS["light"],
+        "square": True,
+        "xticklabels": False,
+        "yticklabels": False,
+    }
+    for row, eye, eyes_grids in zip(axes, ("OS", "OD"), times, strict=True):
+        for ax, title, grid in zip(row, titles, eyes_grids, strict=True):
+            sns.heatmap(grid, ax=ax, **look)
+            ax.set_title(title if eye == "OS" else "", fontsize=9)
+        row[0].set_ylabel(eye, color=COLORS[eye], fontweight="bold")
+    bar = {"ax": axes, "shrink": 0.8, "label": "times the even share"}
+    figure.colorbar(axes[0, 0].collections[0], **bar)
+    return figure
 
-    grids = np.asarray(grids, dtype=float)
-    with style(axes__grid=False):
-        figure, axes = new_figure((7.2, 2.9), 2, grids.shape[1], squeeze=False)
-        even = 1 / grids[0, 0].size
-        top = max(grids.max() / even, 2.0)
-        for j, eye in enumerate(EYES):
-            for s, ax in enumerate(axes[j]):
-                picture = ax.imshow(grids[j, s] / even, norm=PowerNorm(0.5, 0, top))
-                ax.set(xticks=[], yticks=[])
-                for spine in ax.spines.values():
-                    spine.set_visible(False)
-                if j == 0:
-                    ax.set_title(titles[s], fontsize=9)
-            axes[j, 0].set_ylabel(eye, color=color(eye), fontweight="bold")
-        figure.colorbar(picture, ax=axes, shrink=0.8, label="times the even share")
-    return mark_smoke(figure) if smoke else figure
+
+def _eyes(record: dict, views: Sequence[str]) -> pd.DataFrame:
+    """Return one row an eye and view of a record of the study "embedding", with its t-SNE coordinates."""
+    table = pd.DataFrame(record["columns"])
+    words = {0: "field 22 dB or more", 1: "field below 22 dB"}
+    place = ["first coordinate", "second coordinate"]
+    parts = [
+        table[[f"{view}: first", f"{view}: second"]]
+        .astype(float)
+        .set_axis(place, axis=1)
+        .assign(view=view, eye=table["eye"], test=table.get("test", False))
+        .assign(field=table["binary"].astype(int).map(words))
+        for view in views
+    ]
+    return pd.concat(parts)
 
 
-def eyes_on_a_plane(record, views=("as photographed", "left mirrored")):
+def _cloud(data: pd.DataFrame, color: str, label: str) -> None:
+    """Draw eyes and the contours of their density; eyes of test patients have a rim."""
+    look = {"x": "first coordinate", "y": "second coordinate", "color": color}
+    sns.kdeplot(data, **look, levels=6, linewidths=1, linestyles="-" if label == "OS" else "--")
+    look["marker"] = "o" if label == "OS" else "s"
+    sns.scatterplot(data, **look, s=10, alpha=0.6, linewidth=0, label=label, legend=False)
+    test = data[data["test"].astype(bool)]
+    if len(test):
+        sns.scatterplot(test, **look, s=35, edgecolor="black", label=f"{label}, test", legend=False)
+
+
+def _planes(rows: pd.DataFrame, **facets: Any) -> sns.FacetGrid:
+    order = {"hue": "eye", "hue_order": ["OS", "OD"], "palette": COLORS}
+    grid = sns.FacetGrid(rows, **order, **facets, **panel_size(2, 2.9))
+    return grid.map_dataframe(_cloud).set(xticks=[], yticks=[])
+
+
+@drawn
+def eyes_on_a_plane(
+    record: dict, views: Sequence[str] = ("as photographed", "left mirrored")
+) -> Figure:
     """Contours of the density of t-SNE coordinates, one column an eye, one row a view.
 
     Parameters
@@ -191,73 +161,18 @@ def eyes_on_a_plane(record, views=("as photographed", "left mirrored")):
     views : sequence of str
         Beginnings of the record's columns.
     """
-    with style(axes__grid=False):
-        figure, axes = new_figure(
-            (7.2, 2.9 * len(views)), len(views), 2, squeeze=False, sharex="row", sharey="row"
-        )
-        for row, view in zip(axes, views, strict=True):
-            eye, _, points = _columns(record, view)
-            for ax, (name, meaning) in zip(row, EYES.items(), strict=True):
-                _contours(ax, points[eye == name], points, color(meaning), name)
-                ax.set_title(
-                    f"{name}, {view}" if name == "OS" or "left" not in view else f"{name}, as it is"
-                )
-    return mark_smoke(figure) if record["scale"] == "smoke" else figure
+    shared = {"sharex": "row", "sharey": "row", "col_order": ["OS", "OD"]}
+    grid = _planes(_eyes(record, views), row="view", col="eye", **shared)
+    grid.set_axis_labels("first coordinate", "second coordinate")
+    return grid.set_titles("{row_name}: {col_name}").figure
 
 
-def eyes_by_class(record, view: str = "left mirrored"):
+@drawn
+def eyes_by_class(record: dict, view: str = "left mirrored") -> Figure:
     """Contours of both eyes together, one panel a class of the binary response; eyes of test patients have a rim."""
-    eye, binary, points = _columns(record, view)
-    test = np.array(record["columns"].get("test", np.zeros(len(eye))), dtype=bool)
-    with style(axes__grid=False):
-        figure, axes = new_figure("wide", columns=2, sharex=True, sharey=True)
-        for ax, value, title in zip(
-            axes, (0, 1), ("field 22 dB or more", "field below 22 dB"), strict=True
-        ):
-            for name, meaning in EYES.items():
-                own = (eye == name) & (binary == value)
-                _contours(ax, points[own], points, color(meaning), name)
-                if test.any():
-                    ax.plot(
-                        *points[own & test].T,
-                        "o" if name == "OS" else "s",
-                        ms=5.5,
-                        mfc=color(meaning),
-                        mec="black",
-                        mew=1.2,
-                        label=f"of these, test ({(own & test).sum()})",
-                    )
-            ax.set_title(title)
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
-    return mark_smoke(figure) if record["scale"] == "smoke" else figure
-
-
-def _columns(record, view):
-    """Eye, binary response and coordinates ``(n, 2)`` of all eyes of a record."""
-    columns = record["columns"]
-    points = np.stack([columns[f"{view}: first"], columns[f"{view}: second"]], axis=1).astype(float)
-    return np.array(columns["eye"]), np.array(columns["binary"], dtype=float), points
-
-
-def _contours(ax, points, everything, ink, label):
-    """Points and the contours of their kernel density, drawn over the range of all points."""
-    from scipy.stats import gaussian_kde
-
-    low, high = everything.min(0), everything.max(0)
-    pad = 0.15 * (high - low)
-    x, y = np.meshgrid(
-        *(np.linspace(a - p, b + p, 90) for a, b, p in zip(low, high, pad, strict=True))
-    )
-    density = gaussian_kde(points.T)(np.stack([x.ravel(), y.ravel()])).reshape(x.shape)
-    marker = "o" if label == "OS" else "s"
-    ax.plot(*points.T, marker, ms=2.6, alpha=0.55, color=ink, label=f"{label} ({len(points)})")
-    ax.contour(
-        x,
-        y,
-        density,
-        levels=density.max() * np.array([0.15, 0.35, 0.55, 0.75, 0.95]),
-        colors=[ink],
-        linewidths=1.1,
-        linestyles="-" if label == "OS" else "--",
-    )
-    ax.set(xticks=[], yticks=[], xlabel="first coordinate", ylabel="second coordinate")
+    rows = _eyes(record, [view])
+    counts = rows.groupby("field")["eye"].value_counts().unstack(fill_value=0)
+    words = {name: f"{name} ({row['OS']} OS, {row['OD']} OD)" for name, row in counts.iterrows()}
+    grid = _planes(rows.replace({"field": words}), col="field")
+    grid.set_axis_labels("first coordinate", "second coordinate").set_titles("{col_name}")
+    return legend_below(grid.figure, columns=4)
