@@ -1,12 +1,14 @@
-"""How fast the bi-channel ViT trains: one batched, compiled pass for both eyes against two eager passes.
+"""How fast the bi-channel ViT trains: one batched, compiled pass for both eyes against two eager
+ones.
 
-    python -m benchmarks.encoder --device cuda --results results     ViT-B/16, 224 px, LoRA rank 8, 48 pairs, bf16
-    python -m benchmarks.encoder --device cpu --results results      one step of the tiny smoke model, 8 pairs
-    python -m benchmarks.encoder --smoke                             a few steps of tiny models; shows only that it runs
+    python -m benchmarks.encoder --device cuda     ViT-B/16, 224 px, LoRA rank 8, 48 pairs, bf16
+    python -m benchmarks.encoder --device cpu      one step of the tiny smoke model, 8 pairs
+    python -m benchmarks.encoder --smoke           a few steps; shows only that it runs
 
-A step is forward, backward and AdamW under the empirical loss, on images that lie on the device: what it costs to
-read them is another matter. The two-pass style is that of the authors' earlier public code: one pass an eye, adapters
-chosen by ``if``, nothing compiled. It gets the same precision as ours, so that the ratio measures the style alone.
+A step is forward, backward and AdamW under the empirical loss, on images that lie on the device:
+what it costs to read them is another matter. The two-pass style is that of the authors' earlier
+public code: one pass an eye, adapters chosen by ``if``, nothing compiled. It gets the same
+precision as ours, so that the ratio measures the style alone.
 """
 
 import argparse
@@ -48,7 +50,8 @@ TINY = {
 
 
 class TwoPassViT(nn.Module):
-    """The style of the earlier public code: each eye by itself through the encoder, its adapters picked on the way."""
+    """The style of the earlier public code: each eye by itself through the encoder, its adapters
+    picked on the way."""
 
     def __init__(self, model: dict) -> None:
         super().__init__()
@@ -73,7 +76,8 @@ class TwoPassViT(nn.Module):
 
 
 class PickedMLP(nn.Module):
-    """A block's MLP with one small network for each eye, weight 0.1 and fixed, input before the layer norm."""
+    """A block's MLP with one small network for each eye, weight 0.1 and fixed, input before the
+    layer norm."""
 
     def __init__(self, mlp: nn.Module, norm: nn.Module, width: int) -> None:
         super().__init__()
@@ -102,7 +106,8 @@ def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Ca
 
     def step() -> Tensor:
         if cuda:
-            torch.compiler.cudagraph_mark_step_begin()  # a replayed graph may overwrite the last step's outputs
+            # a replayed graph may overwrite the last step's outputs
+            torch.compiler.cudagraph_mark_step_begin()
         with autocast:
             outputs = model(images)
         loss = loss_of(outputs.float(), y)
@@ -117,7 +122,8 @@ def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Ca
 def time_step(
     step: Callable[[], Tensor], device: torch.device, groups: int, per_group: int
 ) -> dict:
-    """Time ``groups`` runs of ``per_group`` steps after three unmeasured ones (which compile, where asked for)."""
+    """Time ``groups`` runs of ``per_group`` steps after three unmeasured ones (which compile, where
+    asked for)."""
     cuda = device.type == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
     start = time.perf_counter()
@@ -145,7 +151,8 @@ def time_step(
 
 
 def arms_of(cuda: bool, modes: list[str]) -> list[dict]:
-    """What is timed, the least fast first; on a processor nothing is compiled, a page could not wait for it."""
+    """What is timed, the least fast first; on a processor nothing is compiled, a page could not
+    wait for it."""
 
     def arm(name: str, adapters: bool, precision: str, mode: str = "none") -> dict:
         return {"arm": name, "adapters": adapters, "precision": precision, "compile": mode}
@@ -192,7 +199,8 @@ def summarise(rows: list[dict], device: torch.device) -> dict:
 
 
 def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: float) -> dict:
-    """Time every arm and return the record; arms that would start after ``seconds`` are left out and named."""
+    """Time every arm and return the record; arms that would start after ``seconds`` are left out
+    and named."""
     cuda = device.type == "cuda"
     model, pairs, channels, size = (VIT_B, 48, 3, 224) if cuda and not smoke else (TINY, 8, 1, 72)
     groups, per_group = (3, 1) if smoke else (10, 5 if cuda else 3)

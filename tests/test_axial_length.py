@@ -1,4 +1,5 @@
-"""The small regression against closed forms, and the study of both eyes' axial length on invented patients."""
+"""The small regression against closed forms, and the study of both eyes' axial length on invented
+patients."""
 
 import numpy as np
 import pytest
@@ -42,7 +43,8 @@ def drawn(n, seed, model=None):
 
 
 def test_with_lengths_alone_the_maximum_is_least_squares_and_the_residuals_correlation():
-    """The same covariates in every margin: Zellner's regressions gain nothing in the means, and all is closed form."""
+    """The same covariates in every margin: Zellner's regressions gain nothing in the means, and all
+    is closed form."""
     rng = np.random.default_rng(0)
     design = np.column_stack([np.ones(90), rng.normal(size=(90, 2))])
     y = (
@@ -190,7 +192,8 @@ def test_deletion_by_the_left_eye_looks_at_nothing_else():
 
 @pytest.fixture(scope="module")
 def smoke():
-    """The records of a machine without the real table; those of this very code are not made again."""
+    """The records of a machine without the real table; those of this very code are not made
+    again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CEVIT_DATA", raising=False)
         yield {name: one.collect("smoke").records[0] for name, one in study.STUDIES.items()}

@@ -1,4 +1,5 @@
-"""The encoder is the paper's: timm's own class token at the start, the printed counts, and nothing else trains."""
+"""The encoder is the paper's: timm's own class token at the start, the printed counts, and nothing
+else trains."""
 
 import warnings
 
@@ -42,7 +43,7 @@ def shake(model: torch.nn.Module, seed: int = 2) -> torch.nn.Module:
     return model
 
 
-# ---- it is timm's model at the start --------------------------------------------------------------------------------
+# ---- it is timm's model at the start
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_shapes_of_vit_base_are_the_printed_ones():
     assert mlp.fc1.weight.shape == (3072, 768) and mlp.fc2.weight.shape == (768, 3072)
 
 
-# ---- parameter counts as printed ------------------------------------------------------------------------------------
+# ---- parameter counts as printed
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_training_in_full_trains_everything():
     assert set(counts) == {"backbone", "heads"} and counts["backbone"]["frozen"] == 0
 
 
-# ---- what trains, and what it depends on ----------------------------------------------------------------------------
+# ---- what trains, and what it depends on
 
 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
@@ -176,7 +177,7 @@ def test_a_patients_outputs_do_not_depend_on_the_batch():
         torch.testing.assert_close(model(x)[3:4], model(x[3:4]), atol=1e-6, rtol=1e-6)
 
 
-# ---- the adapter is the printed formula -----------------------------------------------------------------------------
+# ---- the adapter is the printed formula
 
 
 @pytest.mark.parametrize("domains", [2, 3])
@@ -219,7 +220,7 @@ def test_alpha_is_a_sigmoid_that_trains():
     assert build(adapters=False).alpha is None
 
 
-# ---- LoRA -----------------------------------------------------------------------------------------------------------
+# ---- LoRA
 
 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
@@ -250,7 +251,7 @@ def test_split_qkv_is_the_fused_layer():
     torch.testing.assert_close(SplitQKV(fused)(x), fused(x), atol=1e-6, rtol=1e-6)
 
 
-# ---- options and messages -------------------------------------------------------------------------------------------
+# ---- options and messages
 
 
 def test_more_than_two_domains_other_tasks_and_built_models():

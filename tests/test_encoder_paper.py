@@ -1,4 +1,5 @@
-"""What Section 2.1 implies beyond single formulas: compiled numbers, what alpha is, attention, reloading."""
+"""What Section 2.1 implies beyond single formulas: compiled numbers, what alpha is, attention,
+reloading."""
 
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def build(**changes) -> BiChannelViT:
 
 @pytest.mark.parametrize("adapters", [True, False])
 def test_compiling_changes_no_number_and_leaves_no_gap(adapters, images):
-    # fullgraph: one graph for backbone, peft's layers and adapters, so that nothing falls back to Python
+    # fullgraph: one graph for backbone, peft's layers and adapters, so that nothing falls back to
+    # Python
     eager, compiled = build(adapters=adapters), build(adapters=adapters)
     compiled.compile(backend="aot_eager", fullgraph=True)
     for model in (eager, compiled):
@@ -162,11 +164,15 @@ def test_saved_models_give_the_same_outputs_in_another_process(images, tmp_path)
     save_model(fit, tmp_path / "model")
     torch.save(images, tmp_path / "images.pt")
     torch.save(model(images).detach(), tmp_path / "outputs.pt")
-    code = (
-        f"import torch; from pathlib import Path; from cevit_lib.training import load_model; p = Path(r'{tmp_path}');"
-        "x, y = (torch.load(p / n, weights_only=True) for n in ('images.pt', 'outputs.pt'));"
-        "assert torch.equal(load_model(p / 'model').model(x), y)"
-    )
+    code = f"""
+import torch
+from pathlib import Path
+from cevit_lib.training import load_model
+
+folder = Path(r"{tmp_path}")
+x, y = (torch.load(folder / n, weights_only=True) for n in ("images.pt", "outputs.pt"))
+assert torch.equal(load_model(folder / "model").model(x), y)
+"""
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

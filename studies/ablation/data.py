@@ -64,7 +64,8 @@ def _age_and_camera(eyes: PairedEyes) -> dict[str, Any]:
 
 
 def _synthetic_eyes(size: int) -> PairedEyes:
-    """Drawn fundi whose stripes and disc show what the responses depend on, with errors alike in both eyes."""
+    """Drawn fundi whose stripes and disc show what the responses depend on, with errors alike in
+    both eyes."""
     from studies.your_eyes.practice import draw_eye
 
     rng, n = np.random.default_rng(0), SYNTHETIC_PATIENTS
@@ -98,7 +99,8 @@ def _synthetic_eyes(size: int) -> PairedEyes:
 
 
 def all_images(configuration: dict) -> tuple[Tensor, np.ndarray]:
-    """Return every image of every visit, ``(m, 3, size, size)`` bytes as photographed, and whose each is ``(m,)``."""
+    """Return every image of every visit, ``(m, 3, size, size)`` bytes as photographed, and whose
+    each is ``(m,)``."""
     if configuration["data"] == "synthetic eyes":
         eyes = _synthetic_eyes(configuration["size"])
         return eyes.images.flatten(0, 1), np.repeat(np.asarray(eyes.ids), 2)
@@ -106,13 +108,15 @@ def all_images(configuration: dict) -> tuple[Tensor, np.ndarray]:
 
 
 def partition(eyes: PairedEyes, configuration: dict) -> Split:
-    """Return the fold of a configuration: the partition's number alone decides who is tested when."""
+    """Return the fold of a configuration: the partition's number alone decides who is tested
+    when."""
     rng = streams(configuration["partition"]).split
     return split_by_patient(eyes, configuration["folds"], rng)[configuration["fold"] - 1]
 
 
 def without_test_patients(owners: np.ndarray, eyes: PairedEyes, split: Split) -> np.ndarray:
-    """Return the rows of all images but those of the test patients: no visit and neither eye of theirs is seen."""
+    """Return the rows of all images but those of the test patients: no visit and neither eye of
+    theirs is seen."""
     tested = np.asarray(eyes.ids)[split.test]
     rows = np.flatnonzero(~np.isin(owners, tested))
     if set(owners[rows]) & set(tested) or not set(tested) <= set(owners):

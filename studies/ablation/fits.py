@@ -1,14 +1,16 @@
-"""The ablation on real eyes (Section 6): ViT, ViT-A, CeViT, CeViT-A and their controls, fold by fold.
+"""The ablation on real eyes (Section 6): ViT, ViT-A, CeViT, CeViT-A and their controls, fold by
+fold.
 
     python -m studies ablation              ten seeds of five folds, records in results/
     CEVIT_ABLATION_WEIGHTS=imagenet python -m studies ablation
     python -m studies ablation --scale smoke         drawn eyes, seconds on a CPU
 
-A fit is a warm-up with all its arms, and one record. ViT is the arm "empirical" and CeViT an arm with dependence, both
-after the same warm-up, patients, order and epochs; ViT-A and CeViT-A are the same with adapters. The copula parameters
-come from the training patients alone: from their own outputs (as the paper) or from cross-fitted ones. Fits of one
-shape are trained side by side; those with a record are skipped. The other parts of the study are in
-``studies.ablation.others``, the encoders' weights in ``studies.ablation.pretraining``.
+A fit is a warm-up with all its arms, and one record. ViT is the arm "empirical" and CeViT an arm
+with dependence, both after the same warm-up, patients, order and epochs; ViT-A and CeViT-A are the
+same with adapters. The copula parameters come from the training patients alone: from their own
+outputs (as the paper) or from cross-fitted ones. Fits of one shape are trained side by side; those
+with a record are skipped. The other parts of the study are in ``studies.ablation.others``, the
+encoders' weights in ``studies.ablation.pretraining``.
 """
 
 from __future__ import annotations
@@ -172,8 +174,8 @@ def inner_splits(eyes: PairedEyes, split: Split, c: dict, seed: int) -> list[Spl
 def _arm(name: str) -> Arm:
     """Return an arm by its name.
 
-    The stored records' CeViT sees the patients in the order in which its warm-up saw them, all other
-    arms in one of their own.
+    The stored records' CeViT sees the patients in the order in which its warm-up saw them, all
+    other arms in one of their own.
     """
     arm = arm_of(name, "cross-fitted")
     return replace(arm, order=WARM_UP) if name == "cross-fitted" else arm
@@ -204,10 +206,11 @@ def _networks(fits: list[Fit], encoders: Encoders) -> list[BiChannelViT]:
 
 
 def smallest(configuration: dict, patients: int) -> tuple[int, int]:
-    """Return how many patients every warm-up and every cross-fit trains on: the smallest part of that division.
+    """Return how many patients every warm-up and every cross-fit trains on: the smallest part of
+    that division.
 
-    Networks side by side need equally many. The number is that of the division, not of the neighbours, so that a fit
-    made alone is the same fit.
+    Networks side by side need equally many. The number is that of the division, not of the
+    neighbours, so that a fit made alone is the same fit.
     """
     train = patients - -(-patients // configuration["folds"])
     return train, train - -(-train // configuration["cross_fits"])
@@ -216,7 +219,8 @@ def smallest(configuration: dict, patients: int) -> tuple[int, int]:
 def _planes(
     fits: list[Fit], ensemble: Ensemble, eyes: PairedEyes, encoders: Encoders
 ) -> dict[int, dict]:
-    """Return t-SNE coordinates of all eyes by the fit that is shown, if it is among these: one row an eye."""
+    """Return t-SNE coordinates of all eyes by the fit that is shown, if it is among these: one row
+    an eye."""
     chosen = [
         k for k, (c, seed) in enumerate(fits) if (seed, c["fold"]) == (SHOWN["seed"], SHOWN["fold"])
     ]

@@ -81,7 +81,8 @@ def _stages(
     key: tuple[int, ...],
     device: torch.device,
 ) -> Arms:
-    """Return a predecessor's arms: after the warm-up, more epochs of it, and copula training instead."""
+    """Return a predecessor's arms: after the warm-up, more epochs of it, and copula training
+    instead."""
     train, test = data
     torch.manual_seed(int(streams(*key).weights.integers(2**31)))
     network = OneNetwork(
@@ -101,7 +102,8 @@ def _stages(
 
 
 def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:
-    """Return both eyes' parameters as one: correlated within an eye, independent across, measures before eyes."""
+    """Return both eyes' parameters as one: correlated within an eye, independent across, measures
+    before eyes."""
     correlation = torch.eye(4, dtype=torch.float64)
     for j, own in enumerate(parameters):
         correlation[j, 2 + j] = correlation[2 + j, j] = own.correlation.detach()[0, 1]
@@ -111,7 +113,8 @@ def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:
 
 
 def plain_features(eyes: PairedEyes) -> dict[str, np.ndarray]:
-    """Return ``(n, eyes, k)`` columns of each reference: nothing, age and camera, and small pictures."""
+    """Return ``(n, eyes, k)`` columns of each reference: nothing, age and camera, and small
+    pictures."""
     n = len(eyes)
     small = torch.nn.functional.interpolate(eyes.load().flatten(0, 1), PIXELS, mode="area")
     return {
@@ -133,9 +136,11 @@ def frozen_features(backbone: torch.nn.Module, eyes: PairedEyes) -> np.ndarray:
 def regress(
     columns: np.ndarray, eyes: PairedEyes, split: Split
 ) -> tuple[torch.Tensor, CopulaParameters]:
-    """Fit ridge and logistic regressions, one an eye and response; return test outputs and copula parameters.
+    """Fit ridge and logistic regressions, one an eye and response; return test outputs and copula
+    parameters.
 
-    The parameters are estimated from cross-validated outputs of the training patients, as those of the networks.
+    The parameters are estimated from cross-validated outputs of the training patients, as those of
+    the networks.
     """
     from sklearn.model_selection import KFold
 

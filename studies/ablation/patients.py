@@ -1,4 +1,5 @@
-"""What single patients got in the ablation: predictions, failures, worst cases, readings under other parameters.
+"""What single patients got in the ablation: predictions, failures, worst cases, readings under
+other parameters.
 
 Every patient is in one test part, so each has one prediction a seed. Nothing here fits or draws.
 """
@@ -26,12 +27,14 @@ READINGS = (
 
 
 def readings(records: Iterable[dict]) -> pd.DataFrame:
-    """Return the mean log density of the test patients, network by network, under each Gamma and sigma.
+    """Return the mean log density of the test patients, network by network, under each Gamma and
+    sigma.
 
     Returns
     -------
     DataFrame
-        One row a fit and reading: ``network, Gamma, sigma, seed, fold, log-likelihood`` (nats a patient).
+        One row a fit and reading: ``network, Gamma, sigma, seed, fold, log-likelihood`` (nats a
+        patient).
     """
     rows = []
     for record in records:
@@ -59,12 +62,14 @@ def readings(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def shown_plane(records: Iterable[dict]) -> dict | None:
-    """Return the record that holds the coordinates of one CeViT-A's class tokens, if it is there."""
+    """Return the record that holds the coordinates of one CeViT-A's class tokens, if it is
+    there."""
     return next((record for record in records if record.get("columns")), None)
 
 
 def separation(record: dict, view: str = "CeViT-A") -> tuple[float, float]:
-    """Return the areas under the curve of training and of test eyes, along the line of the training classes' means."""
+    """Return the areas under the curve of training and of test eyes, along the line of the training
+    classes' means."""
     from cevit_lib.metrics import area_under_curve
 
     columns = record["columns"]
@@ -77,7 +82,8 @@ def separation(record: dict, view: str = "CeViT-A") -> tuple[float, float]:
 
 
 def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
-    """Return one row per test patient: means over seeds of an arm's outputs, and the observed responses."""
+    """Return one row per test patient: means over seeds of an arm's outputs, and the observed
+    responses."""
     rows = []
     for record in records:
         table = record["predictions"]
@@ -98,7 +104,8 @@ PAIR = ("RNFL_OS", "RNFL_OD", "field_OS", "field_OD")
 
 
 def characteristics(records: Iterable[dict]) -> pd.DataFrame:
-    """Return what each fold's test patients are: how many, mean and SD of the thickness, reduced fields by eye."""
+    """Return what each fold's test patients are: how many, mean and SD of the thickness, reduced
+    fields by eye."""
     rows = {}
     for record in records:
         y = np.asarray(record["predictions"]["y"])
@@ -114,7 +121,8 @@ def characteristics(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def worst_cases(predictions: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the patients with the largest error of either eye's thickness: numbers and ids, no picture."""
+    """Return the patients with the largest error of either eye's thickness: numbers and ids, no
+    picture."""
     errors = pd.DataFrame(
         {
             eye: predictions[f"said RNFL_{eye}"] - predictions[f"seen RNFL_{eye}"]
@@ -141,7 +149,8 @@ def worst_cases(predictions: pd.DataFrame, count: int = 8) -> pd.DataFrame:
 
 
 def failures(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return where the errors lie: mean error and MAE by thirds of the observed thickness and by asymmetry."""
+    """Return where the errors lie: mean error and MAE by thirds of the observed thickness and by
+    asymmetry."""
     seen = predictions[["seen RNFL_OS", "seen RNFL_OD"]].to_numpy()
     error = predictions[["said RNFL_OS", "said RNFL_OD"]].to_numpy() - seen
     names = ["thin third", "middle third", "thick third"]
@@ -165,7 +174,8 @@ def failures(predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def wrong_fields(predictions: pd.DataFrame) -> dict[str, float]:
-    """Return how labels fail at 1/2: eyes called wrongly, surely so (0.9), both eyes of a patient; and shares."""
+    """Return how labels fail at 1/2: eyes called wrongly, surely so (0.9), both eyes of a patient;
+    and shares."""
     seen, logit = (
         predictions[[f"{kind} field_OS", f"{kind} field_OD"]].to_numpy()
         for kind in ("seen", "said")

@@ -2,8 +2,8 @@
 
     python -m studies ablation-pretraining
 
-One ViT a fold of the fixed partition, pre-trained by masked auto-encoding on all images but those of
-the fold's test patients, and one on all images (transductive, for the sensitivity analysis). All
+One ViT a fold of the fixed partition, pre-trained by masked auto-encoding on all images but those
+of the fold's test patients, and one on all images (transductive, for the sensitivity analysis). All
 train side by side in one program. Weights go to a folder that git ignores; where the records are
 there and the weights are not, ``--results FOLDER`` makes both again. Where timm's ImageNet weights
 can be had none of this is needed: ``CEVIT_ABLATION_WEIGHTS=imagenet python -m studies ablation``.

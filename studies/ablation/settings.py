@@ -1,4 +1,5 @@
-"""What the ablation on real eyes fits: the setting, a tiny one for a laptop, and the grid of each part of the study."""
+"""What the ablation on real eyes fits: the setting, a tiny one for a laptop, and the grid of each
+part of the study."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ PAPER = {
     "arms": ["empirical", "independence", "fmcem", "cross-fitted"],
     "pretraining": PRETRAINING,
 }
-"""``weights``: ``mae-fold`` (pre-trained without the images of the fold's test patients), ``mae-all`` (with them:
-transductive), ``imagenet`` (timm's of that name) or ``random``. A fit without ``arms`` only cross-fits its warm-up."""
+"""``weights``: ``mae-fold`` (pre-trained without the images of the fold's test patients),
+``mae-all`` (with them: transductive), ``imagenet`` (timm's of that name) or ``random``. A fit
+without ``arms`` only cross-fits its warm-up."""
 
 SMOKE = PAPER | {
     "data": "synthetic eyes",
@@ -60,7 +62,8 @@ PLAIN = ("constant", "age and camera", "PCA of pixels")
 
 
 def base_of(scale: str) -> dict[str, Any]:
-    """Return the setting of a scale, with the encoder weights that ``CEVIT_ABLATION_WEIGHTS`` names."""
+    """Return the setting of a scale, with the encoder weights that ``CEVIT_ABLATION_WEIGHTS``
+    names."""
     base = PAPER if scale == "paper" else SMOKE
     return base | {"weights": os.environ.get("CEVIT_ABLATION_WEIGHTS", base["weights"])}
 
@@ -89,7 +92,8 @@ def _main(base: dict, scale: str) -> list[tuple[dict, int]]:
 
 
 def _transductive(base: dict, scale: str) -> list[tuple[dict, int]]:
-    """Ten partitions on weights that have seen every image, labels unused: how much does one partition matter?"""
+    """Ten partitions on weights that have seen every image, labels unused: how much does one
+    partition matter?"""
     changes = {"weights": "mae-all", "arms": ["empirical", "cross-fitted"]}
     return [
         (base | changes | {"fold": f, "partition": s}, s)
@@ -138,7 +142,8 @@ def _references(base: dict, scale: str) -> list[tuple[dict, int]]:
 
 
 def _probe(base: dict, scale: str) -> list[tuple[dict, int]]:
-    """The frozen encoder under a plain regression: what the weights bring before anything is trained."""
+    """The frozen encoder under a plain regression: what the weights bring before anything is
+    trained."""
     keep = {key: base[key] for key in ("data", "size", "mirror", "folds", "encoder", "pretraining")}
     own = [
         (keep | {"partition": 0, "fold": f, "weights": base["weights"]}, 0) for f in _folds(base)

@@ -1,7 +1,8 @@
-"""Tables of the ablation on real eyes: from its records to frames, comparisons in the layout of Table 2, and sentences.
+"""Tables of the ablation on real eyes: from its records to frames, comparisons in the layout of
+Table 2, and sentences.
 
-Nothing here fits or draws. An incomplete grid says so, a comparison says what it cannot conclude, and no finding is
-written down: sentences are put together from the records.
+Nothing here fits or draws. An incomplete grid says so, a comparison says what it cannot conclude,
+and no finding is written down: sentences are put together from the records.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ RIVALS = ("constant", "PCA of pixels", "frozen encoder", "CeCNN copula", "OUCopu
 
 
 def all_parts(studies: Iterable[str], scale: str, folder: Any = None) -> dict[str, Grid]:
-    """Return the grids of several parts; a stored part without any record is an empty grid, which its note says."""
+    """Return the grids of several parts; a stored part without any record is an empty grid, which
+    its note says."""
     return {name: find(name).collect(scale, folder, name == "ablation") for name in studies}
 
 
@@ -68,9 +70,9 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``seed, partition, fold, folds, weights, arm, metric, value``; an arm with adapters is named
-        ``"empirical, adapters"``, one whose encoder has seen the test images ``"..., transductive"``. ``MAE``, ``ACC``
-        and the like without an eye are the mean of both eyes.
+        Columns ``seed, partition, fold, folds, weights, arm, metric, value``; an arm with adapters
+        is named ``"empirical, adapters"``, one whose encoder has seen the test images ``"...,
+        transductive"``. ``MAE``, ``ACC`` and the like without an eye are the mean of both eyes.
     """
     rows = []
     for record in records:
@@ -94,7 +96,8 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def paired(frame: pd.DataFrame, a: str, b: str, metric: str) -> pd.DataFrame:
-    """Return one row per seed and fold that has both arms; an arm without chance stands beside every seed."""
+    """Return one row per seed and fold that has both arms; an arm without chance stands beside
+    every seed."""
     columns, keys = ["seed", "partition", "fold", "folds", "value"], ["partition", "fold", "folds"]
     own = frame[frame["metric"] == metric]
     one, other = (own[own["arm"] == arm][columns] for arm in (a, b))
@@ -137,7 +140,8 @@ def compare(frame: pd.DataFrame, a: str, b: str, metric: str, label: str = "") -
 
 
 def inflated(folds: int, test_share: float) -> float:
-    """Return by how much shared training patients inflate the variance of a mean of ``folds`` differences."""
+    """Return by how much shared training patients inflate the variance of a mean of ``folds``
+    differences."""
     return 1 + folds * test_share / (1 - test_share)
 
 
@@ -194,9 +198,11 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_two(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout of the paper's Table 2: Cohen's d_z and, in brackets, the plain and the corrected p-value.
+    """Return the layout of the paper's Table 2: Cohen's d_z and, in brackets, the plain and the
+    corrected p-value.
 
-    The printed row (other eyes, other images) stands above ours: one for each estimate where a copula takes part.
+    The printed row (other eyes, other images) stands above ours: one for each estimate where a
+    copula takes part.
     """
     printed = paper_numbers("table_real_data")["comparisons"]
     rows = {}
@@ -232,13 +238,15 @@ MEANS = ("MAE_L", "MAE_R", "AUC_L", "AUC_R", "Brier", "ACC", "joint ACC", "log-l
 
 
 def means(frame: pd.DataFrame, metrics: Iterable[str] = MEANS) -> pd.DataFrame:
-    """Return arms in rows and metrics in columns, means over all fits, and the weights that made each row."""
+    """Return arms in rows and metrics in columns, means over all fits, and the weights that made
+    each row."""
     table = frame.pivot_table("value", ["arm", "weights"], "metric", aggfunc="mean", sort=False)
     return table[[metric for metric in metrics if metric in table]].reset_index("weights")
 
 
 def encoders(records: Iterable[dict]) -> pd.DataFrame:
-    """Return what each fold's encoder was pre-trained on: images seen, those left out, steps, and images passed."""
+    """Return what each fold's encoder was pre-trained on: images seen, those left out, steps, and
+    images passed."""
     told = {r["configuration"]["fold"]: r["parameters"]["weights"] for r in records}
     columns = {
         "hash": "weights",
@@ -255,9 +263,9 @@ def say(row: dict[str, Any]) -> str:
     """Return a comparison as one sentence, with what it cannot conclude."""
     seeds = "1 seed" if row["seeds"] == 1 else f"{row['seeds']} seeds"
     text = (
-        f"{row['label']}: {row['metric']} {row['mean_a']:.3f} against {row['mean_b']:.3f}, difference "
-        f"{row['difference']:+.3f} (corrected 95 % interval {row['low']:+.3f} to {row['high']:+.3f}, "
-        f"{seeds}, {row['folds']} folds): **{row['word']}**"
+        f"{row['label']}: {row['metric']} {row['mean_a']:.3f} against {row['mean_b']:.3f}, "
+        f"difference {row['difference']:+.3f} (corrected 95 % interval {row['low']:+.3f} to "
+        f"{row['high']:+.3f}, {seeds}, {row['folds']} folds): **{row['word']}**"
     )
     if row["word"] == "not distinguishable":
         farthest = max(row["low"], row["high"], key=abs)
@@ -273,7 +281,8 @@ def say_all(rows: pd.DataFrame) -> str:
 
 
 def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
-    """Return one row per candidate: the left-out patients' empirical loss at the last and at the best epoch."""
+    """Return one row per candidate: the left-out patients' empirical loss at the last and at the
+    best epoch."""
     curves: dict[tuple, list] = {}
     for record in records:
         c = record["configuration"]["warm_up"]
@@ -294,7 +303,8 @@ def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
-    """Return every estimated correlation: columns ``seed, fold, adapters, estimate, entry, value``."""
+    """Return every estimated correlation: columns ``seed, fold, adapters, estimate, entry,
+    value``."""
     return pd.DataFrame(
         [
             {
@@ -314,7 +324,8 @@ def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def gamma_matrices(records: Iterable[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return estimate -> mean and standard deviation over fits of every correlation, two (4, 4) matrices."""
+    """Return estimate -> mean and standard deviation over fits of every correlation, two (4, 4)
+    matrices."""
     found = {}
     for name in ESTIMATES:
         known = [r["parameters"][name] for r in records if name in r["parameters"]]
@@ -325,7 +336,8 @@ def gamma_matrices(records: Iterable[dict]) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def gamma_spread(records: Iterable[dict]) -> pd.DataFrame:
-    """Return for each estimate and correlation its mean, its SD over folds (of their means), and that within a fold."""
+    """Return for each estimate and correlation its mean, its SD over folds (of their means), and
+    that within a fold."""
     frame = gamma_frame(records)
     keys = ["estimate", "entry"]
     by_fold = frame.groupby([*keys, "fold"], sort=False)["value"].mean()
@@ -340,7 +352,8 @@ def gamma_spread(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def smallest_eigenvalues(records: Iterable[dict]) -> pd.DataFrame:
-    """Return the smallest eigenvalue of every estimated correlation matrix: one row a fit, one column an estimate."""
+    """Return the smallest eigenvalue of every estimated correlation matrix: one row a fit, one
+    column an estimate."""
     return pd.DataFrame(
         [
             {

@@ -16,8 +16,8 @@ def simulated_table(
 ) -> PairedEyes:
     """Return invented patients of the shape of PAPILA's table, for a reader who does not have it.
 
-    Lengths and refractions are jointly normal given age and sex, with round numbers near those of adults' eyes; each
-    response is missing with the frequency of the real table.
+    Lengths and refractions are jointly normal given age and sex, with round numbers near those of
+    adults' eyes; each response is missing with the frequency of the real table.
     """
     age, female = np.clip(rng.normal(61, 15, n), 20, 90).round(), rng.random(n) < 0.62
     design = design_matrix(np.column_stack([age, female]))

@@ -5,7 +5,8 @@
 ``axial-length``: repeated cross-validation by patient of four ways to treat the two eyes.
 ``axial-length-thresholds``: what is left of the estimate as the limit of myopia grows severe.
 ``axial-length-missing``: patients with responses missing, as they are, and deleted on purpose.
-Records hold summaries, never a row of the table. Seeds and settings were fixed before the first run.
+Records hold summaries, never a row of the table. Seeds and settings were fixed before the first
+run.
 """
 
 import functools
@@ -129,9 +130,11 @@ def fit_thresholds(c: dict, seed: int, scale: str) -> dict[str, Any]:
 def refused_divisions(
     data: PairedEyes, c: dict, rng: np.random.Generator
 ) -> tuple[int, str | None, float]:
-    """Return how many stratified divisions leave a fold without a class, what the first refusal says, and a share.
+    """Return how many stratified divisions leave a fold without a class, what the first refusal
+    says, and a share.
 
-    The share is that of test folds of plain random divisions in which the AUC of an eye does not exist.
+    The share is that of test folds of plain random divisions in which the AUC of an eye does not
+    exist.
     """
     messages, poor = [], []
     for _ in range(c["divisions"]):
@@ -145,7 +148,8 @@ def refused_divisions(
 
 
 def profile(data: PairedEyes, grid: list[float]) -> list[float]:
-    """Return the log likelihood of the two labels, maximised over their margins, at each value of ``rho_34``."""
+    """Return the log likelihood of the two labels, maximised over their margins, at each value of
+    ``rho_34``."""
     design, labels = design_of(data), data.binary.numpy()
     return [
         fit_regression(design, labels, 0, correlation=np.array([[1, rho], [rho, 1]])).log_likelihood
@@ -183,8 +187,9 @@ def _mean_and_error(values: np.ndarray) -> dict:
 def delete(y: np.ndarray, mechanism: str, rng: np.random.Generator) -> np.ndarray:
     """Return the responses with some made NaN.
 
-    "at random": three in ten of every response. "by the left eye": the right eye is measured nine times in ten where
-    the left one is longer than the median, else two times in ten; what is missing then depends only on what was seen.
+    "at random": three in ten of every response. "by the left eye": the right eye is measured nine
+    times in ten where the left one is longer than the median, else two times in ten; what is
+    missing then depends only on what was seen.
     """
     y = y.copy()
     if mechanism == "at random":
@@ -196,7 +201,8 @@ def delete(y: np.ndarray, mechanism: str, rng: np.random.Generator) -> np.ndarra
 
 
 def delete_and_fit(data: PairedEyes, mechanism: str, rng: np.random.Generator) -> dict[str, float]:
-    """Return errors of three analyses: mean right length minus its true mean, ``rho_12``, and imputed lengths."""
+    """Return errors of three analyses: mean right length minus its true mean, ``rho_12``, and
+    imputed lengths."""
     design, truth = design_of(data), data.y.numpy()
     y = delete(truth, mechanism, rng)
     whole, hidden = np.isfinite(y).all(1), np.isnan(y[:, 1]) & np.isfinite(y).any(1)

@@ -1,4 +1,5 @@
-"""Cross-validation of four ways to treat the two eyes of a patient: densities, regions, calibration, gains."""
+"""Cross-validation of four ways to treat the two eyes of a patient: densities, regions,
+calibration, gains."""
 
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ from studies.axial_length.model import Regression, draw_responses, fit_regressio
 from studies.comparison import compare_paired
 
 ARMS = ("independence", "eyes apart", "two steps", "copula")
-"""No dependence; dependence within an eye only; margins first, then Gamma (the paper's way); all at once."""
+"""No dependence; dependence within an eye only; margins first, then Gamma (the paper's way); all at
+once."""
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
@@ -43,11 +45,13 @@ def fit_arm(arm: str, design: np.ndarray, y: np.ndarray) -> Regression:
 
 
 def predict_patients(model: Regression, design: np.ndarray, y: np.ndarray, draws: int, rng) -> dict:
-    """Return, for each new patient, log density, what the regions cover and how large they are, and probabilities.
+    """Return, for each new patient, log density, what the regions cover and how large they are, and
+    probabilities.
 
-    ``region``: 90 % ellipse of both lengths. ``difference``: 95 % interval of left minus right. ``fellow``: 95 %
-    interval of the right length once the left eye (length and label) is known. ``level``: share of draws from the model
-    that are more probable than what was observed, uniform where the joint distribution is right.
+    ``region``: 90 % ellipse of both lengths. ``difference``: 95 % interval of left minus right.
+    ``fellow``: 95 % interval of the right length once the left eye (length and label) is known.
+    ``level``: share of draws from the model that are more probable than what was observed, uniform
+    where the joint distribution is right.
     """
     outputs, parameters, observed = model.outputs(design), model.parameters, torch.from_numpy(y)
     error = (y[:, :2] - outputs[:, :2].numpy()) / (sigma := parameters.scale.numpy())
@@ -86,7 +90,8 @@ def predict_patients(model: Regression, design: np.ndarray, y: np.ndarray, draws
 def cross_validate(
     data: PairedEyes, c: dict, rng: np.random.Generator
 ) -> tuple[dict, list[np.ndarray]]:
-    """Return ``{arm: {name: (repetitions, n, ...)}}`` of out-of-fold predictions, and the test rows of every fold."""
+    """Return ``{arm: {name: (repetitions, n, ...)}}`` of out-of-fold predictions, and the test rows
+    of every fold."""
     design, y = design_of(data), data.y.numpy()
     found: dict[str, dict[str, np.ndarray]] = {arm: {} for arm in ARMS}
     folds = []
@@ -170,7 +175,8 @@ TESTED = (
 def summarise(
     found: dict, columns: dict, data: PairedEyes, c: dict, rng: np.random.Generator
 ) -> dict:
-    """Return means over folds, corrected comparisons, coverage with patient intervals, calibration and gains."""
+    """Return means over folds, corrected comparisons, coverage with patient intervals, calibration
+    and gains."""
     y, share = data.y.numpy(), 1 / c["folds"]
     names = {key.split(":", 1)[1] for key in columns}
     means = {

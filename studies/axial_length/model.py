@@ -1,8 +1,9 @@
-r"""A regression with a mixed Gaussian copula: the paper's model with a linear predictor in place of the network.
+r"""A regression with a mixed Gaussian copula: the paper's model with a linear predictor in place of
+the network.
 
-Each response has :math:`\mu_k = x^\top b_k` (a mean or a logit); ``b``, ``sigma`` and ``Gamma`` are fitted together by
-maximum likelihood, missing responses integrated out. It is small enough for second derivatives, so that standard errors
-take in what it cost to estimate the margins.
+Each response has :math:`\mu_k = x^\top b_k` (a mean or a logit); ``b``, ``sigma`` and ``Gamma`` are
+fitted together by maximum likelihood, missing responses integrated out. It is small enough for
+second derivatives, so that standard errors take in what it cost to estimate the margins.
 """
 
 from dataclasses import dataclass
@@ -55,8 +56,8 @@ def design_matrix(covariates: np.ndarray) -> np.ndarray:
 def free_correlations(p: int, dependence: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the places below the diagonal of the Cholesky factor that are free.
 
-    With two responses an eye, ordered (a left, a right, b left, b right), the places (2, 0) and (3, 1) alone give a
-    matrix in which only the responses of one eye are correlated.
+    With two responses an eye, ordered (a left, a right, b left, b right), the places (2, 0) and (3,
+    1) alone give a matrix in which only the responses of one eye are correlated.
     """
     rows, columns = np.tril_indices(p, -1)
     kept = {
@@ -72,7 +73,8 @@ def free_correlations(p: int, dependence: str) -> tuple[np.ndarray, np.ndarray]:
 def correlation_of(
     free: torch.Tensor, p: int, places: tuple[np.ndarray, np.ndarray]
 ) -> torch.Tensor:
-    """Return the correlation matrix whose Cholesky rows, before they are scaled to length 1, hold ``free``."""
+    """Return the correlation matrix whose Cholesky rows, before they are scaled to length 1, hold
+    ``free``."""
     factor = torch.eye(p, dtype=torch.float64).index_put(
         tuple(torch.as_tensor(part) for part in places), free
     )
@@ -160,8 +162,9 @@ def information_errors(
     Returns
     -------
     dict
-        ``coefficients`` (k, p), ``scale`` (p0,) and ``correlation`` (p, p), zero where a correlation was not fitted;
-        NaN where the information is not positive definite (the likelihood has no interior maximum there).
+        ``coefficients`` (k, p), ``scale`` (p0,) and ``correlation`` (p, p), zero where a
+        correlation was not fitted; NaN where the information is not positive definite (the
+        likelihood has no interior maximum there).
     """
     k, p = model.coefficients.shape
     p0 = model.parameters.p0
@@ -202,7 +205,8 @@ def information_errors(
 def draw_responses(
     outputs: torch.Tensor, parameters: CopulaParameters, rng: np.random.Generator
 ) -> torch.Tensor:
-    """Draw responses ``(n, p)`` from the model: latent scores first, then each response from its own margin."""
+    """Draw responses ``(n, p)`` from the model: latent scores first, then each response from its
+    own margin."""
     factor = np.linalg.cholesky(parameters.correlation.numpy())
     latent = torch.from_numpy(rng.standard_normal(tuple(outputs.shape)) @ factor.T)
     p0 = parameters.p0

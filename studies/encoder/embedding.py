@@ -1,5 +1,5 @@
-"""Study "embedding": both eyes as points, as in the paper's Figure 1, from an encoder pre-trained on
-these eyes.
+"""Study "embedding": both eyes as points, as in the paper's Figure 1, from an encoder pre-trained
+on these eyes.
 
     python -m studies embedding                      reads GRAPE from CEVIT_DATA
     python -m studies embedding --scale smoke        synthetic pairs, a minute on a CPU
@@ -8,8 +8,8 @@ A ViT-S is pre-trained by masked auto-encoding on GRAPE's disc images, labels un
 becomes its class token, and t-SNE lays the tokens of all eyes on a plane, once with the photographs
 as they are and once with left eyes mirrored onto right ones: a right and a left eye differ first of
 all by being mirror images. The record holds coordinates, how well a logistic regression tells the
-eyes and the classes apart, attention grids of a few pairs, and the hash of the weights, which are too
-large to keep.
+eyes and the classes apart, attention grids of a few pairs, and the hash of the weights, which are
+too large to keep.
 """
 
 import functools
@@ -62,7 +62,8 @@ def settings(scale: str) -> list[Fit]:
 
 
 def all_photographs(size: int) -> tuple[Tensor, np.ndarray]:
-    """Return every disc image of GRAPE, all visits, ``(n, 3, size, size)`` bytes, and whose each is.
+    """Return every disc image of GRAPE, all visits, ``(n, 3, size, size)`` bytes, and whose each
+    is.
 
     Raises
     ------
@@ -80,7 +81,8 @@ def all_photographs(size: int) -> tuple[Tensor, np.ndarray]:
 
 @functools.cache
 def load(data: str, size: int) -> tuple[Tensor, dict[str, PairedEyes]]:
-    """Return the images for pre-training, and the pairs as they are and mirrored; invented ones for a smoke run."""
+    """Return the images for pre-training, and the pairs as they are and mirrored; invented ones for
+    a smoke run."""
     if data != "synthetic":
         views = {"as photographed": False, "left mirrored": True}
         pairs = {name: load_grape(size=size, mirror=mirror) for name, mirror in views.items()}
@@ -126,7 +128,8 @@ def principal_components(count: int, seed: int = 0):
 
 
 def on_a_plane(tokens: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
-    """Return t-SNE coordinates ``(n, 2 eyes, 2)``, of all eyes at once and their principal components."""
+    """Return t-SNE coordinates ``(n, 2 eyes, 2)``, of all eyes at once and their principal
+    components."""
     from sklearn.manifold import TSNE
 
     flat = tokens.reshape(-1, tokens.shape[-1])
@@ -136,7 +139,8 @@ def on_a_plane(tokens: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
 
 
 def telling_apart(features: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> float:
-    """Return the AUC of a cross-validated logistic regression; no patient is both trained on and scored."""
+    """Return the AUC of a cross-validated logistic regression; no patient is both trained on and
+    scored."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import GroupKFold, cross_val_predict
@@ -160,7 +164,8 @@ def separations(tokens: np.ndarray, field: np.ndarray) -> dict:
 
 
 def points(eyes: PairedEyes, planes: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return columns of a record, one row an eye: whose it is, its responses, its place in each view ``(n, 2, 2)``."""
+    """Return columns of a record, one row an eye: whose it is, its responses, its place in each
+    view ``(n, 2, 2)``."""
     columns = {
         "patient": np.repeat(eyes.ids, 2),
         "eye": np.tile(["OS", "OD"], len(eyes)),
