@@ -6,8 +6,8 @@ backward, one thread.
 * ``--device cuda`` adds CUDA graphs, ``torch.compile`` and the share of a ViT-B/16 training step.
 * ``--reference FOLDER`` adds the earlier public code's loss class from a checkout of its repository
   (it imports
-  ``mvnorm``, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an environment with
-  this project on ``PYTHONPATH``).
+  ``mvnorm``, as ``--mvnorm`` does, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in
+  such an environment with this project on ``PYTHONPATH``).
 * ``--record`` writes ``results/likelihood-speed/…json``; from a clean commit it can be published.
 
 The baseline is BCE + MSE on the same outputs: two squared errors and two cross entropies, one for
@@ -19,14 +19,18 @@ import argparse
 import itertools
 import sys
 import time
+import timeit
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import scipy
 import torch
 from scipy.stats import multivariate_normal
 from torch.nn import functional
 
 from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
+from cevit_lib.records import new_record, write_record
 
 GAMMA = [[1, 0.75, 0.35, 0.3], [0.75, 1, 0.3, 0.35], [0.35, 0.3, 1, 0.569], [0.3, 0.35, 0.569, 1]]
 STUDY = "likelihood-speed"
@@ -60,7 +64,7 @@ def parameters(p1: int = 2) -> CopulaParameters:
     return CopulaParameters(gamma, [1.0, 1.0])
 
 
-# --- the baseline and the competitors: each takes outputs and y and returns a scalar to differentiate -----------------
+# --- the baseline and the competitors: each takes outputs and y and returns a scalar ---
 
 
 def heads(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -80,33 +84,27 @@ def pairs(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     )
 
 
-class _ScipyCdf(torch.autograd.Function):
-    """One bivariate normal probability by SciPy, on the CPU, with its closed-form gradient: the
-    style of the loops.
-    """
-
-    @staticmethod
-    def forward(ctx, upper, mean, covariance):
-        ctx.save_for_backward(upper, mean, covariance)
-        value = multivariate_normal.cdf(upper.numpy(), mean.numpy(), covariance.numpy())
-        return torch.tensor(float(value), dtype=upper.dtype)
-
-    @staticmethod
-    def backward(ctx, slope):
-        upper, mean, covariance = ctx.saved_tensors
-        sd = covariance.diagonal().sqrt()
-        z, r = (upper - mean) / sd, covariance[0, 1] / sd.prod()
-        normal = torch.distributions.Normal(torch.zeros(()), 1.0)
-        density = (
-            normal.log_prob(z).exp() / sd * normal.cdf((z.flip(0) - r * z) / (1 - r * r).sqrt())
-        )
-        return slope * density, -slope * density, None
+def by_scipy(upper: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """Return one bivariate normal probability by SciPy, with its closed-form gradient."""
+    sd = covariance.diagonal().sqrt()
+    z, r = ((upper - mean) / sd).detach(), covariance[0, 1] / sd.prod()
+    normal = torch.distributions.Normal(torch.zeros((), dtype=z.dtype), 1.0)
+    other = (z.flip(0) - r * z) / (1 - r * r).sqrt()
+    slope = normal.log_prob(z).exp() / sd * normal.cdf(other)
+    fixed = (upper.detach().numpy(), mean.detach().numpy(), covariance.numpy())
+    linear = (slope * (upper - mean)).sum()
+    return float(multivariate_normal.cdf(*fixed)) + linear - linear.detach()
 
 
-def scipy_loop(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the negative log-likelihood patient by patient, inclusion-exclusion over a SciPy
-    probability.
-    """
+def by_mvnorm(upper: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """Return the same by ``mvnorm`` (torch-mvnorm)."""
+    from mvnorm import multivariate_normal_cdf
+
+    return multivariate_normal_cdf(upper, mean, covariance)
+
+
+def patient_by_patient(outputs: torch.Tensor, y: torch.Tensor, cdf=by_scipy) -> torch.Tensor:
+    """Return the negative log-likelihood by a loop, with one probability each."""
     gamma = parameters().correlation.to(outputs)
     inverse = torch.inverse(gamma[:2, :2])
     covariance = gamma[2:, 2:] - gamma[2:, :2] @ inverse @ gamma[:2, 2:]
@@ -117,10 +115,9 @@ def scipy_loop(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         mean = gamma[2:, :2] @ inverse @ residual
         threshold = -normal.icdf(torch.sigmoid(row[2:]))
         below = normal.cdf((threshold - mean) / covariance.diagonal().sqrt())
-        both = _ScipyCdf.apply(threshold, mean, covariance)
         y3, y4 = response[2], response[3]
         probability = (
-            (1 - 2 * y3) * (1 - 2 * y4) * both
+            (1 - 2 * y3) * (1 - 2 * y4) * cdf(threshold, mean, covariance)
             + y3 * (1 - 2 * y4) * below[1]
             + y4 * (1 - 2 * y3) * below[0]
         )
@@ -159,30 +156,7 @@ def reference_loss(folder: Path):
     return call
 
 
-def unbatched_mvnorm():
-    """Return the loop over ``mvnorm`` itself where it can be imported, else None."""
-    try:
-        from mvnorm import multivariate_normal_cdf
-    except ImportError:
-        return None
-
-    class Probability:
-        apply = staticmethod(
-            lambda upper, mean, covariance: multivariate_normal_cdf(upper, mean, covariance)
-        )
-
-    def call(outputs, y):
-        global _ScipyCdf
-        kept, _ScipyCdf = _ScipyCdf, Probability
-        try:
-            return scipy_loop(outputs, y)
-        finally:
-            _ScipyCdf = kept
-
-    return call
-
-
-# --- timing -----------------------------------------------------------------------------------------------------------
+# --- timing ---
 
 
 def step(loss, outputs: torch.Tensor, y: torch.Tensor) -> None:
@@ -214,15 +188,11 @@ def interleaved(
 
 def once(loss, outputs: torch.Tensor, y: torch.Tensor, seconds: float) -> float:
     """Return the least time of a slow loss's step, repeated while ``seconds`` last."""
-    leaf, best = outputs.clone().requires_grad_(), float("inf")
+    leaf = outputs.clone().requires_grad_()
     step(loss, leaf[:2].detach().requires_grad_(), y[:2])  # first calls make tables and caches
-    start = time.perf_counter()
-    while True:
-        began = time.perf_counter()
-        step(loss, leaf, y)
-        best = min(best, time.perf_counter() - began)
-        if time.perf_counter() - start > seconds:
-            return best
+    timer = timeit.Timer(lambda: step(loss, leaf, y))
+    first = timer.timeit(1)
+    return min([first, *timer.repeat(int(seconds / first), 1)])
 
 
 def saved_bytes(loss, n: int = 4096) -> float:
@@ -239,7 +209,18 @@ def saved_bytes(loss, n: int = 4096) -> float:
     return sum(sizes.values()) / n
 
 
-def cpu_table(options: argparse.Namespace, loops: dict) -> list[dict]:
+def row_of(device: str, mode: str, dtype: str, n: int, best: dict[str, float]) -> dict:
+    """Return, and print, one row of the table: milliseconds, and ratios to the baseline."""
+    ratio = {name: value / best["heads"] for name, value in best.items()}
+    milliseconds = {name: 1e3 * value for name, value in best.items()}
+    print(
+        device, mode, dtype, n, {name: round(value, 2) for name, value in ratio.items()}, flush=True
+    )
+    row = {"device": device, "mode": mode, "dtype": dtype, "n": n}
+    return row | {"milliseconds": milliseconds, "ratio": ratio}
+
+
+def cpu_table(options: argparse.Namespace) -> list[dict]:
     """Return one row for each dtype and batch: milliseconds of each method and ratios to the
     baseline.
 
@@ -247,59 +228,35 @@ def cpu_table(options: argparse.Namespace, loops: dict) -> list[dict]:
     in proportion at least).
     """
     seconds, limit = options.seconds, options.loop_limit
-    ours = CopulaLoss(parameters(), validate=False)
-    checked = CopulaLoss(parameters())
-    losses = {"heads": heads, "pairs": pairs, "copula": ours, "copula, validated": checked}
+    losses = {"heads": heads, "pairs": pairs, "copula": CopulaLoss(parameters(), validate=False)}
+    losses["copula, validated"] = CopulaLoss(parameters())
+    loops = {"loop over SciPy": patient_by_patient} if limit else {}
+    if options.mvnorm:
+        loops["loop over torch-mvnorm"] = partial(patient_by_patient, cdf=by_mvnorm)
+    if options.reference:
+        loops["earlier public class"] = reference_loss(options.reference)
     rows = []
-    for dtype in options.dtypes:
-        for n in options.batches:
-            outputs, y = data(n, getattr(torch, dtype), "cpu")
-            best = interleaved(losses, outputs, y, seconds)
-            for name, loop in loops.items():
-                few = min(n, limit)
-                best[name] = once(loop, outputs[:few], y[:few], seconds) * n / few
-            row = {"device": "cpu", "mode": "eager", "dtype": dtype, "n": n, **_ratios(best)}
-            rows.append({**row, "loops_timed_on": min(n, limit)})
-            _show(rows[-1])
+    for dtype, n in itertools.product(options.dtypes, options.batches):
+        outputs, y = data(n, getattr(torch, dtype), "cpu")
+        best = interleaved(losses, outputs, y, seconds)
+        few = min(n, limit)
+        for name, loop in loops.items():
+            best[name] = once(loop, outputs[:few], y[:few], seconds) * n / few
+        rows.append(row_of("cpu", "eager", dtype, n, best) | {"loops_timed_on": few})
     return rows
 
 
-def _ratios(best: dict[str, float]) -> dict:
-    return {
-        "milliseconds": {name: 1e3 * value for name, value in best.items()},
-        "ratio": {name: value / best["heads"] for name, value in best.items()},
-        "ratio_to_pairs": best["copula"] / best["pairs"],
-    }
-
-
-def _show(row: dict) -> None:
-    cells = ", ".join(
-        f"{name} {value:.2f}x" for name, value in row["ratio"].items() if name != "heads"
-    )
-    baseline = row["milliseconds"]["heads"]
-    print(
-        f"{row['device']:5s}{row['mode']:10s}{row['dtype']:8s} n={row['n']:<7d} BCE+MSE {baseline:9.4f} ms | {cells}",
-        flush=True,
-    )
-
-
 def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
-    """Return microseconds for each observation, forward and backward, with three and four labels in
-    float64.
-    """
+    """Return microseconds an observation, both passes, with three and four labels in float64."""
     found = {}
     for p1 in (3, 4):
-        outputs, y = data(n, torch.float64, "cpu", p1)
         loss = CopulaLoss(parameters(p1), validate=False)
-        found[f"p1={p1}"] = 1e6 * once(loss, outputs, y, seconds) / n
-        print(
-            f"p1 = {p1}, batch {n}: {found[f'p1={p1}']:.1f} microseconds for each observation",
-            flush=True,
-        )
+        found[f"p1={p1}"] = 1e6 * once(loss, *data(n, torch.float64, "cpu", p1), seconds) / n
+    print("microseconds an observation:", found, flush=True)
     return found
 
 
-# --- CUDA -------------------------------------------------------------------------------------------------------------
+# --- CUDA ---
 
 
 def captured(loss, outputs: torch.Tensor, y: torch.Tensor):
@@ -322,32 +279,6 @@ def captured(loss, outputs: torch.Tensor, y: torch.Tensor):
     return graph.replay
 
 
-def agreement() -> dict[str, float]:
-    """Return the largest difference of the GPU's numbers from the CPU's in float64: value and
-    gradient, relative.
-
-    Responses are missing in places, and outputs are drawn out to a hundred standard deviations.
-    """
-    found = {}
-    for name, factor in (("bulk", 1.0), ("tails", 30.0)):
-        outputs, y = data(4096, torch.float64, "cpu")
-        outputs = outputs * factor
-        y[::7, 0] = y[3::11, 2] = y[5::13] = torch.nan
-        results = []
-        for device in ("cpu", "cuda"):
-            leaf = outputs.detach().to(device).clone().requires_grad_()
-            values = CopulaLoss(parameters(), reduction="none", validate=False).to(device)(
-                leaf, y.to(device)
-            )
-            values.sum().backward()
-            results.append((values.detach().cpu(), leaf.grad.cpu()))
-        for kind, one, other in zip(("value", "gradient"), *results, strict=True):
-            error = (one - other).abs() / one.abs().clamp_min(1e-3)
-            found[f"{name}, {kind}"] = float(error.max())
-    print("largest relative difference from the CPU:", found, flush=True)
-    return found
-
-
 def device_time(call, seconds: float) -> float:
     """Return the least mean time of a call over bursts of 20, by CUDA events."""
     for _ in range(5):
@@ -364,40 +295,25 @@ def device_time(call, seconds: float) -> float:
     return best
 
 
-def cuda_table(options: argparse.Namespace, deadline: float) -> list[dict]:
-    """Return rows for eager, captured, and compiled and captured steps; loss and baseline always
-    alike.
-
-    What takes longest, compiling, comes last; after the deadline the rest is left out.
-    """
-    rows = []
+def cuda_table(options: argparse.Namespace) -> list[dict]:
+    """Return rows for steps launched by Python, replayed, and compiled before that."""
+    rows, loss = [], CopulaLoss(parameters(), validate=False).cuda()
+    complete = CopulaLoss(parameters(), validate=False, missing=False).cuda()
+    losses = {"heads": heads, "pairs": pairs, "copula": complete, "copula, NaN allowed": loss}
     for mode, name, n in itertools.product(options.only, options.dtypes, options.batches):
-        if time.perf_counter() > deadline:
-            print(f"time is up: {mode}, {name}, n={n} left out", flush=True)
-            continue
         outputs, y = data(n, getattr(torch, name), "cuda")
-        losses = {
-            "heads": heads,
-            "pairs": pairs,
-            "copula": CopulaLoss(parameters(), validate=False, missing=False).cuda(),
-            "copula, NaN allowed": CopulaLoss(parameters(), validate=False).cuda(),
-        }
         try:
-            best = {
-                key: device_time(_call(loss, outputs, y, mode), options.seconds)
-                for key, loss in losses.items()
-            }
-        except (
-            Exception
-        ) as error:  # one mode that this PyTorch cannot do takes none of the others' numbers away
+            calls = {key: as_called(loss, outputs, y, mode) for key, loss in losses.items()}
+            best = {key: device_time(call, options.seconds) for key, call in calls.items()}
+        except Exception as error:  # what this PyTorch cannot do takes no other number away
             print(f"{mode}, {name}, n={n} failed: {type(error).__name__}: {error}", flush=True)
             continue
-        rows.append({"device": "cuda", "mode": mode, "dtype": name, "n": n, **_ratios(best)})
-        _show(rows[-1])
+        rows.append(row_of("cuda", mode, name, n, best))
     return rows
 
 
-def _call(loss, outputs: torch.Tensor, y: torch.Tensor, mode: str):
+def as_called(loss, outputs: torch.Tensor, y: torch.Tensor, mode: str):
+    """Return one forward and backward pass as a call, in one of ``MODES``."""
     if mode == "eager":
         leaf = outputs.clone().requires_grad_()
         return lambda: step(loss, leaf, y)
@@ -427,106 +343,58 @@ def vit_step(device: str, batch: int, seconds: float) -> dict[str, float]:
         optimiser.step()
 
     leaf = torch.randn(batch, 4, device=device, requires_grad=True)
-    if device == "cuda":
-        times = {
-            "step": device_time(whole, seconds),
-            "loss": device_time(lambda: step(loss, leaf, y), seconds),
-        }
-    else:
-        whole()
-        began = time.perf_counter()
-        whole()
-        times = {"step": time.perf_counter() - began, "loss": once(loss, leaf.detach(), y, 0.2)}
+    timed = device_time if device == "cuda" else lambda call, _: timeit.timeit(call, number=2) / 2
+    times = {
+        "step": timed(whole, seconds),
+        "loss": timed(lambda: step(loss, leaf, y), seconds),
+    }
     times["share"] = times["loss"] / times["step"]
-    print(
-        f"ViT-B/16, batch {batch}, {device}: step {1e3 * times['step']:.1f} ms, loss {1e3 * times['loss']:.3f} ms, "
-        f"{100 * times['share']:.3f} %",
-        flush=True,
-    )
+    print("ViT-B/16, seconds:", times, flush=True)
     return times
 
 
-def main(arguments: list[str] | None = None) -> dict:
+def arguments_of(given: list[str] | None) -> argparse.Namespace:
+    """Return the command line's options."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--batches", type=int, nargs="+", default=[48, 512, 8192, 100_000])
+    add("--seconds", type=float, default=2.0, help="least time for each cell of the table")
+    add("--reference", type=Path, help="a checkout of the earlier public code")
+    add("--mvnorm", action="store_true", help="time the loop over torch-mvnorm, too")
+    add("--loop-limit", type=int, default=512, help="observations in the loops; 0 leaves them out")
+    add("--vit-batch", type=int, default=0, help="time a ViT-B/16 training step of this batch, too")
+    add("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"])
+    add("--only", nargs="+", choices=MODES, default=MODES, help="modes on CUDA, in this order")
+    add("--record", action="store_true", help="write a record into results/")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> dict:
     """Run the tables that the arguments ask for and return the metrics."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batches", type=int, nargs="+", default=[48, 512, 8192, 100_000])
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="least time for each cell of the table"
-    )
-    parser.add_argument("--reference", type=Path, help="a checkout of the earlier public code")
-    parser.add_argument(
-        "--no-loops", action="store_true", help="leave out the per-observation loops"
-    )
-    parser.add_argument(
-        "--loop-limit", type=int, default=512, help="observations that the loops are timed on"
-    )
-    parser.add_argument(
-        "--vit-batch", type=int, default=0, help="also time a ViT-B/16 training step of this batch"
-    )
-    parser.add_argument(
-        "--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"]
-    )
-    parser.add_argument(
-        "--only", nargs="+", choices=MODES, default=MODES, help="modes on CUDA, in this order"
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=float("inf"),
-        help="seconds after which CUDA cells are left out",
-    )
-    parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
-    parser.add_argument("--record", action="store_true", help="write a record into results/")
-    options = parser.parse_args(arguments)
-    began = time.perf_counter()
+    options, began = arguments_of(given), time.perf_counter()
     torch.set_num_threads(1)
-    metrics: dict = {
-        "saved_bytes": {
-            "copula": saved_bytes(CopulaLoss(parameters(), validate=False)),
-            "BCE + MSE": saved_bytes(heads),
-            "EmpiricalLoss": saved_bytes(EmpiricalLoss()),
-        }
-    }
+    losses = {"copula": CopulaLoss(parameters(), validate=False), "BCE + MSE": heads}
+    losses["EmpiricalLoss"] = EmpiricalLoss()
+    metrics: dict = {"saved_bytes": {name: saved_bytes(loss) for name, loss in losses.items()}}
     print("saved for backward, bytes for each observation:", metrics["saved_bytes"], flush=True)
     if options.vit_batch:
-        try:
-            metrics["vit_step"] = vit_step(options.device, options.vit_batch, options.seconds)
-        except ImportError as error:  # timm belongs to an extra
-            print(f"no ViT-B/16 step: {error}", flush=True)
+        metrics["vit_step"] = vit_step(options.device, options.vit_batch, options.seconds)
     if options.device == "cuda":
-        metrics["agreement"] = agreement()
-        metrics["one_kernel"] = isinstance(
-            CopulaLoss(parameters()).cuda().tables[False].fast, torch.Tensor
-        )
-        metrics["table"] = cuda_table(options, began + options.limit)
+        fast = CopulaLoss(parameters()).cuda().tables[False].fast
+        metrics |= {"one_kernel": fast is not None, "table": cuda_table(options)}
     else:
-        metrics["table"] = cpu_table(options, {} if options.no_loops else _loops(options))
-        metrics["many_labels"] = many_labels(options.seconds)
+        metrics |= {"table": cpu_table(options), "many_labels": many_labels(options.seconds)}
     if options.record:
-        _record(options, metrics, time.perf_counter() - began)
+        record(options, metrics, time.perf_counter() - began)
     return metrics
 
 
-def _loops(options: argparse.Namespace) -> dict:
-    loops = {"loop over SciPy": scipy_loop}
-    if unbatched_mvnorm():
-        loops["loop over torch-mvnorm"] = unbatched_mvnorm()
-    if options.reference:
-        loops["earlier public class"] = reference_loss(options.reference)
-    return loops
-
-
-def _record(options: argparse.Namespace, metrics: dict, seconds: float) -> None:
-    import scipy
-
-    from cevit_lib.records import new_record, write_record
-
-    name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+def record(options: argparse.Namespace, metrics: dict, seconds: float) -> None:
+    """Write what was measured into results/."""
     configuration = {
-        "device": name,
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "batches": options.batches,
         "seconds": options.seconds,
         "threads": 1,
@@ -537,16 +405,9 @@ def _record(options: argparse.Namespace, metrics: dict, seconds: float) -> None:
         "methods": sorted({name for row in metrics["table"] for name in row["ratio"]}),
         "vit_batch": options.vit_batch,
     }
-    record = new_record(
-        STUDY,
-        configuration,
-        [SEED],
-        metrics,
-        seconds=seconds,
-        device=options.device,
-        dtype=" and ".join(options.dtypes),
-    )
-    print("record:", write_record(record, options.results))
+    dtype = " and ".join(options.dtypes)
+    how = {"seconds": seconds, "device": options.device, "dtype": dtype}
+    print("record:", write_record(new_record(STUDY, configuration, [SEED], metrics, **how)))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,20 @@
-"""Accuracy and time of the normal probabilities beside SciPy's and, where importable, ``mvnorm``'s
-and BoTorch's.
+"""Accuracy and time of the normal probabilities beside SciPy's.
 
-``python -m benchmarks.normal`` prints three tables; ``--record`` writes
-``results/normal-accuracy/…json``.
+``python -m benchmarks.normal`` prints them; ``--record`` writes ``results/normal-accuracy/…json``.
 
 * Bivariate: largest relative error of P by size of P, on the stored mpmath grid
   (``tests/reference``).
 * Three to eight dimensions: error, honesty of the reported error, microseconds an observation,
-  against an exact
-  one-factor integral. SciPy has no gradient, so its time is of the value alone; all others are
-  forward and backward.
+  against an exact one-factor integral. SciPy has no gradient, so its time is of the value alone;
+  ours is forward and backward.
 * Time of the bivariate log probability and its three derivatives by batch size.
-
-``mvnorm`` (torch-mvnorm) needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an
-environment with this project on ``PYTHONPATH`` to repeat its columns.
 """
 
 import argparse
-import importlib
 import json
 import math
 import time
+import timeit
 from pathlib import Path
 
 import numpy as np
@@ -33,53 +27,34 @@ from cevit_lib.normal import (
     log_bivariate_normal_cdf_with_gradients,
     log_multivariate_normal_cdf,
 )
+from cevit_lib.records import new_record, write_record
 
 STUDY = "normal-accuracy"
 GRID = Path(__file__).parents[1] / "tests" / "reference" / "bivariate_normal.json"
 BINS = [0, -3, -10, -37, -300]  # decimal exponents of P
 
 
-def optional(name: str):
-    """Return a module, or None where it is missing or does not run with the installed SciPy and
-    NumPy.
-    """
-    try:
-        return importlib.import_module(name)
-    except Exception:  # an old package may fail in any way
-        return None
+def by_scipy(x, y, r):
+    """Return log P by SciPy, row by row (possibly -inf or NaN)."""
+    covariances = [[[1, c], [c, 1]] for c in r.tolist()]
+    limits = torch.stack((x, y), 1).tolist()
+    values = [
+        multivariate_normal.cdf(limit, cov=covariance, allow_singular=True)
+        for limit, covariance in zip(limits, covariances, strict=True)
+    ]
+    return torch.tensor(values, dtype=torch.float64).log()
 
 
-def bivariate_methods() -> dict:
-    """Return functions of double tensors x, y, r that return log P (possibly -inf or NaN)."""
+def in_single(x, y, r):
+    """Return our log P of the rounded arguments, in float32."""
+    return log_bivariate_normal_cdf(x.float(), y.float(), r.float()).double()
 
-    def scipy_value(x, y, r):
-        values = [
-            multivariate_normal.cdf([a, b], cov=[[1, c], [c, 1]], allow_singular=True)
-            for a, b, c in torch.stack((x, y, r), 1).tolist()
-        ]
-        return torch.tensor(values, dtype=torch.float64).log()
 
-    methods = {
-        "ours, float64": log_bivariate_normal_cdf,
-        "ours, float32": lambda x, y, r: log_bivariate_normal_cdf(
-            x.float(), y.float(), r.float()
-        ).double(),
-        f"SciPy {scipy.__version__}": scipy_value,
-    }
-    if mvnorm := optional("mvnorm"):
-
-        def mvnorm_value(x, y, r):
-            covariance = torch.stack((torch.ones_like(r), r, r, torch.ones_like(r)), 1).view(
-                -1, 2, 2
-            )
-            return mvnorm.multivariate_normal_cdf(
-                torch.stack((x, y), 1), torch.zeros(2).double(), covariance
-            ).log()
-
-        methods["torch-mvnorm"] = mvnorm_value
-    if botorch := optional("botorch.utils.probability.bvn"):
-        methods["BoTorch bvnu"] = lambda x, y, r: botorch.bvnu(r, -x, -y).log()
-    return methods
+METHODS = {
+    "ours, float64": log_bivariate_normal_cdf,
+    "ours, float32": in_single,
+    f"SciPy {scipy.__version__}": by_scipy,
+}
 
 
 def bivariate_accuracy() -> dict:
@@ -90,7 +65,7 @@ def bivariate_accuracy() -> dict:
     x, y, r = torch.tensor([row[:3] for row in rows], dtype=torch.float64).unbind(1)
     exact = np.array([float(row[3]) for row in rows])
     table = {}
-    for name, method in bivariate_methods().items():
+    for name, method in METHODS.items():
         error = np.abs(np.expm1(np.clip(method(x, y, r).numpy() - exact, -700, 700)))
         error[~np.isfinite(error)] = math.inf
         edges = np.array(BINS) * math.log(10)
@@ -104,7 +79,8 @@ def bivariate_accuracy() -> dict:
 def one_factor(p: int, n: int, seed: int, largest: float = 0.9, spread: float = 1.2):
     """Return limits, correlation matrices ``l_i l_j``, and the exact log probability.
 
-    Given the common factor the coordinates are independent: one integral for any p, with 1500 nodes.
+    Given the common factor the coordinates are independent: one integral for any p,
+    with 1500 nodes.
     """
     rng = np.random.default_rng(seed)
     loading = torch.tensor(rng.uniform(-largest, largest, (n, p)))
@@ -122,12 +98,7 @@ def one_factor(p: int, n: int, seed: int, largest: float = 0.9, spread: float = 
 def seconds(function, repeats: int) -> float:
     """Return the shortest of several runs, after one that warms up."""
     function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def multivariate_accuracy(n: int = 512) -> dict:
@@ -180,26 +151,6 @@ def bivariate_time() -> dict:
     return table
 
 
-def show(metrics: dict) -> None:
-    print("Largest relative error of P, by size of P")
-    print(
-        f"{'':22}" + "".join(f"{f'1e{b}..1e{a}':>16}" for a, b in zip(BINS, BINS[1:], strict=False))
-    )
-    for name, errors in metrics["bivariate"].items():
-        print(f"{name:22}" + "".join(f"{e:16.1e}" for e in errors))
-    print(
-        "\nDimensions: error of log P (median, largest), honest, us forward + backward | SciPy: median, us forward"
-    )
-    for p, row in metrics["multivariate"].items():
-        print(
-            f"{p}: {row['median']:.1e} {row['largest']:.1e}  {row['honest']:.3f}  {row['microseconds']:8.1f} | "
-            f"{row['scipy_median']:.1e} {row['scipy_microseconds']:.0f}"
-        )
-    print("\nMicroseconds an observation, log probability with three derivatives")
-    for name, value in metrics["time"].items():
-        print(f"{name:22}{value:10.3f}")
-
-
 def main() -> None:
     """Measure, print, and store on request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -212,19 +163,13 @@ def main() -> None:
         "multivariate": multivariate_accuracy(),
         "time": bivariate_time(),
     }
-    show(metrics)
+    print("Largest relative error of P where it is 1e-3..1, 1e-10.., 1e-37.., 1e-300..;")
+    print("by dimension: errors, honesty, microseconds; microseconds of log P and its slopes")
+    print(json.dumps(metrics, indent=1))
     if arguments.record:
-        from cevit_lib.records import new_record, write_record
-
         configuration = {"bins": BINS, "threads": 1, "batch": 512}
-        record = new_record(
-            STUDY,
-            configuration,
-            [0, 3, 4, 5, 6, 8],
-            metrics,
-            seconds=time.perf_counter() - start,
-            device="cpu",
-        )
+        seeds, spent = [0, 3, 4, 5, 6, 8], time.perf_counter() - start
+        record = new_record(STUDY, configuration, seeds, metrics, seconds=spent, device="cpu")
         print(write_record(record))
 
 
