@@ -73,7 +73,7 @@ def test_cells_given_the_measurements():
 def test_classifiers():
     near = logits([0.55, 0.55])
     assert bayes_classifier(near, PAPER).tolist() == [[1, 1]]
-    # with p = (.51, .3) the eyes agree so often that (0, 0) is the likeliest pair although p_3 > 1/2
+    # with p = (.51, .3) the eyes agree so often that (0, 0) is likeliest although p_3 > 1/2
     split = logits([0.51, 0.3])
     assert marginal_classifier(split, PAPER).tolist() == [[1, 0]]
     assert bayes_classifier(split, PAPER).tolist() == [[0, 0]]
@@ -109,15 +109,6 @@ def test_nothing_observed_gives_the_margins_and_everything_gives_itself():
     full = condition_on(X, y, PAPER)
     assert torch.equal(full.mean, y[:, :2]) and torch.equal(full.probability, y[:, 2:])
     assert (full.sd == 0).all()
-
-
-def test_the_other_eye_informs():
-    """A long left eye raises the prediction for the right one and its chance of high myopia."""
-    y = torch.tensor([[2.0, NAN, NAN, NAN], [-2.0, NAN, NAN, NAN]])
-    got = condition_on(torch.zeros(2, 4), y, PAPER)
-    assert got.mean[0, 1] == pytest.approx(0.72 * 2.0 / 1.3 * 0.7, rel=1e-6)
-    assert got.probability[0, 1] > 0.6 and got.probability[1, 1] < 0.4
-    assert got.mean.dtype == torch.float32
 
 
 def test_works_without_gradients_and_names_faults():

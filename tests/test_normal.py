@@ -24,7 +24,7 @@ from cevit_lib.normal.wedge import log_wedge_value
 REFERENCE = Path(__file__).with_name("reference")
 SWITCHES = [0.0, 0.924, -0.924, 0.925, -0.925, 0.926, -0.926, 0.9999, -0.9999]
 INFINITY = math.inf
-# lower bound of log P, relative error of P that is allowed: the accuracy that the library promises in float64
+# lower bound of log P and the relative error of P that the library promises there in float64
 PROMISED = [
     (math.log(1e-3), 1e-13),
     (math.log(1e-10), 1e-11),
@@ -92,21 +92,6 @@ def test_accuracy_promised_in_float64(stored, route):
             for v, e in zip(value.tolist(), exact, strict=True)
         ]
     assert max(absolute) < 5e-16
-
-
-def test_central_route_agrees_with_the_wedge_at_the_switch():
-    grid = torch.linspace(-4, 3, 40, dtype=torch.float64)
-    x, y, r = torch.meshgrid(
-        grid, grid, double(SWITCHES + [0.2, -0.5, 0.75, -0.85, 0.92, -0.92]), indexing="ij"
-    )
-    wedge = log_wedge_value(x, y, r, 24)
-    difference = (log_bivariate_normal_cdf(x, y, r) - wedge).abs()
-    likely, rare = wedge > math.log(1e-3), wedge < math.log(1e-10)
-    assert difference[likely].max() < 1e-13
-    assert difference[~likely & ~rare].max() < 1e-11
-    assert (
-        difference[rare].max() < 1e-10
-    )  # P down to 1e-98: processors differ in the last places of exp and log
 
 
 def test_float32_is_at_the_input_rounding_floor(stored):
@@ -226,24 +211,6 @@ def test_broadcasting_dtypes_and_one_pass():
     assert torch.allclose(passed.y.sum(0), gradients[1], rtol=1e-12)
     assert torch.allclose(passed.correlation.sum(), gradients[2], rtol=1e-12)
     assert log_bivariate_normal_cdf(x[:0], y[:1], r).shape == (0, 1)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_gives_the_same_numbers_without_waiting(stored):
-    points = stored[0].cuda().requires_grad_()
-    log_bivariate_normal_cdf(*points.unbind(1))  # the first call copies the nodes to the device
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        value = log_bivariate_normal_cdf(*points.unbind(1))
-        (gradient,) = torch.autograd.grad(value.sum(), points)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    at_home = stored[0].clone().requires_grad_()
-    expected = log_bivariate_normal_cdf(*at_home.unbind(1))
-    assert torch.allclose(value.cpu(), expected, rtol=1e-9, atol=1e-11)
-    assert torch.allclose(
-        gradient.cpu(), torch.autograd.grad(expected.sum(), at_home)[0], rtol=1e-6, atol=1e-9
-    )
 
 
 TAIL = (-6.0, -9.0, -3.0), (-5.0, 2.0, 2.5), (-0.4, 0.6, -0.9)

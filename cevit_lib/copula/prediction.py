@@ -62,7 +62,7 @@ def _every_label(p1: int, like: Tensor) -> Tensor:
 
 
 def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the log density (n, 2 ** p1) of the continuous responses in ``y`` and each label cell."""
+    """Return the log density (n, 2 ** p1) of what was measured in ``y`` and each label cell."""
     n, cells = len(outputs), _every_label(parameters.p1, outputs)
     measured = y[:, : parameters.p0].repeat_interleave(len(cells), 0)
     responses = torch.cat((measured, cells.repeat(n, 1)), 1)  # (n * cells, p)
