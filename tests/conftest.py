@@ -1,4 +1,5 @@
-"""What the tests share: one thread per library, a fixed place for temporary results, and the folder of real eyes."""
+"""What the tests share: one thread per library, a fixed place for temporary results, and the folder
+of real eyes."""
 
 import os
 
@@ -24,7 +25,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def grape_folder() -> Path:
-    """Folder of the GRAPE pairs; without it the test is skipped, for the photographs may not be passed on."""
+    """Folder of the GRAPE pairs; without it the test is skipped, for the photographs may not be
+    passed on."""
     return _data("grape")
 
 
@@ -40,6 +42,7 @@ def _data(name: str) -> Path:
     if not named or not folder.is_dir():
         looked = f"{folder} does not exist" if named else "CEVIT_DATA is not set"
         pytest.skip(
-            f"the real eyes of {name!r} are not here ({looked}); how_to_read_and_rerun says where to get them"
+            f"the real eyes of {name!r} are not here ({looked}); "
+            "how_to_read_and_rerun says where to get them"
         )
     return folder.resolve()

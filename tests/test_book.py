@@ -1,8 +1,9 @@
 """The rendered book, read as a reader's browser reads it: from disk, without a network.
 
-`make test` has built the book before; when these tests run by themselves they build it first. Each page is parsed once
-and opened once, and all that is asked about it is answered then. The checks of links, pictures and size need no
-browser. A missing browser fails under CI=true; elsewhere its tests are skipped.
+`make test` has built the book before; when these tests run by themselves they build it first. Each
+page is parsed once and opened once, and all that is asked about it is answered then. The checks of
+links, pictures and size need no browser. A missing browser fails under CI=true; elsewhere its tests
+are skipped.
 """
 
 import json
@@ -74,7 +75,8 @@ def test_every_internal_link_resolves(page):
 
 
 def test_a_page_is_small_says_what_its_pictures_show_and_has_one_title(page):
-    """HTML and the pictures on it count; what all pages share (MathJax, the theme's styles and scripts) does not."""
+    """HTML and the pictures on it count; what all pages share (MathJax, the theme's styles and
+    scripts) does not."""
     tree, size = soup(page), page.stat().st_size
     for picture in tree.find_all("img"):
         alt = (picture.get("alt") or "").strip()
@@ -136,22 +138,27 @@ def browser():
         running.close()
 
 
-# What a reader could see of a formula that was not typeset: text outside of code and of typeset formulas.
+# What a reader could see of a formula that was not typeset: text outside of code and of typeset
+# formulas.
 VISIBLE_TEXT = """() => {
   const copy = document.querySelector("article").cloneNode(true);
-  for (const node of copy.querySelectorAll("pre, code, script, style, mjx-container")) node.remove();
+  for (const node of copy.querySelectorAll("pre, code, script, style, mjx-container"))
+    node.remove();
   return copy.textContent;
 }"""
 RAW_LATEX = re.compile(r"\\\(|\\\)|\\\[|\\\]|\$\$|\\[a-zA-Z]{2,}|\\[{}]")
-# All of axe's rules in the light theme; the dark one has other colours and nothing else, so there the rule on contrast.
+# All of axe's rules in the light theme; the dark one has other colours and nothing else, so there
+# the rule on contrast.
 AXE_RUN = """async ([theme, context, options]) => {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.mode = theme;
   const found = await axe.run(context, options);
-  return {rules: found.passes.length + found.violations.length + found.incomplete.length + found.inapplicable.length,
-          faults: found.violations.filter(each => ["serious", "critical"].includes(each.impact)).map(each =>
-            `${each.impact}: ${each.id}: ` + each.nodes.slice(0, 3).map(node =>
-              `${node.target.join(" ")} ${(node.any[0] || node.all[0] || node.none[0] || {}).message}`).join("; "))};
+  const kinds = ["passes", "violations", "incomplete", "inapplicable"];
+  const why = node => (node.any[0] || node.all[0] || node.none[0] || {}).message;
+  const grave = found.violations.filter(each => ["serious", "critical"].includes(each.impact));
+  return {rules: kinds.reduce((sum, kind) => sum + found[kind].length, 0),
+          faults: grave.map(each => `${each.impact}: ${each.id}: ` +
+            each.nodes.slice(0, 3).map(node => `${node.target.join(" ")} ${why(node)}`).join("; "))};
 }"""
 
 
@@ -185,7 +192,8 @@ class Seen:
 
 
 def look(browser, name: str) -> Seen:
-    """Open a page, wait until its formulas are typeset, and answer all questions; closed boxes are opened for axe."""
+    """Open a page, wait until its formulas are typeset, and answer all questions; closed boxes are
+    opened for axe."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     complaints, asked = [], []
     tab.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
@@ -216,7 +224,8 @@ def look(browser, name: str) -> Seen:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_as_a_browser_shows_it(name, book, browser):
-    """No complaint, no request to the outside, every formula typeset, nothing wider than a phone, no barrier (axe)."""
+    """No complaint, no request to the outside, every formula typeset, nothing wider than a phone,
+    no barrier (axe)."""
     seen = look(browser, name)
     assert (seen.complaints, seen.outside) == ([], [])
     assert (seen.raw, seen.errors) == ([], 0) and seen.typeset >= seen.written
@@ -225,7 +234,8 @@ def test_a_page_as_a_browser_shows_it(name, book, browser):
 
 
 def test_the_check_for_accessibility_sees_faults(browser):
-    """The check itself is checked: pale text, a picture without words, a button without a name, no language."""
+    """The check itself is checked: pale text, a picture without words, a button without a name, no
+    language."""
     tab = browser.new_page()
     tab.set_content(
         "<html><body><main><h1 style='color:#ccc'>pale</h1>"
@@ -274,7 +284,8 @@ def test_the_search_answers_from_disk(book, browser):
 
 
 def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
-    """Cells against scipy; margins that do not move with the correlation; the percentages of README and preface."""
+    """Cells against scipy; margins that do not move with the correlation; the percentages of README
+    and preface."""
     import numpy as np
     from scipy.stats import multivariate_normal, norm
 

@@ -1,4 +1,5 @@
-"""Every chapter is built alike: the question first, three lines to remember, exercises at three levels, where to go."""
+"""Every chapter is built alike: the question first, three lines to remember, exercises at three
+levels, where to go."""
 
 import re
 from pathlib import Path
@@ -32,7 +33,8 @@ def opening_faults(prose: str) -> list[str]:
     found = re.search(r"^# .+?\n\n(.+?)\n\n", prose, re.MULTILINE | re.DOTALL)
     if not found or not re.fullmatch(r"\*\*[^*]+\?\*\*", found.group(1)):
         faults.append(
-            "the first paragraph below the title must be the question that the page answers: **...?**"
+            "the first paragraph below the title must be the question that the page answers: "
+            "**...?**"
         )
     box = re.search(
         r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", prose, re.MULTILINE | re.DOTALL
@@ -44,7 +46,7 @@ def opening_faults(prose: str) -> list[str]:
         "goals: 'You will be able to'": r"You will be able to",
         "prerequisites: 'You need' or 'No prerequisites'": r"\b[Yy]ou need\b|No prerequisites",
         "the time to read it: 'Reading takes ... minutes'": r"Reading takes (about )?\w+ minutes",
-        "the time to run it: seconds or minutes 'on a CPU'": r"\b(seconds?|minutes?)\s+on\s+a\s+CPU\b",
+        "the time to run it: seconds or minutes 'on a CPU'": r"\b(seconds?|minutes?) on a CPU\b",
     }.items():
         if not re.search(pattern, re.sub(r"\s+", " ", box.group(1))):
             faults.append(f"the box 'Goals, prerequisites, time' lacks {wanted}")
@@ -66,7 +68,8 @@ def ending_faults(prose: str) -> list[str]:
 
 
 def exercise_faults(text: str) -> list[str]:
-    """A title and a level each, all three levels, from easy to hard; a folded solution right behind each."""
+    """A title and a level each, all three levels, from easy to hard; a folded solution right behind
+    each."""
     faults, levels, labels = [], [], []
     for body in _EXERCISE.findall(text):
         label = re.search(r"^:label: (ex-\S+)$", body, re.MULTILINE)
@@ -74,7 +77,8 @@ def exercise_faults(text: str) -> list[str]:
         labels.append(label.group(1) if label else None)
         if not label or not head:
             faults.append(
-                f"exercise {labels[-1]}: expected ':label: ex-...' and '**Title** (easy|medium|hard). Text'"
+                f"exercise {labels[-1]}: expected ':label: ex-...' and "
+                "'**Title** (easy|medium|hard). Text'"
             )
         else:
             levels.append(head.group(1))
@@ -282,7 +286,8 @@ def test_what_a_chapter_lacks_is_named(planted, instead, said):
 
 
 def test_the_first_page_says_what_the_records_say():
-    """What was reproduced and what was not, in the first screen, never typed; the one figure right below."""
+    """What was reproduced and what was not, in the first screen, never typed; the one figure right
+    below."""
     from studies.verdicts.readme import first_page
 
     text = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""From notebook to page: what may not be published is refused, and what is wrong stops the build by name."""
+"""From notebook to page: what may not be published is refused, and what is wrong stops the build by
+name."""
 
 import json
 import os
@@ -95,14 +96,15 @@ SMOKED = {"papermill": {"parameters": {"scale": "smoke"}}}
         (cell("1 / 0", [ERROR]), {}, "cell 1: failed with ZeroDivisionError: division by zero"),
         (cell("fit()", count=None), {}, "cell 1: was not executed ('fit()')"),
         (cell(), SMOKED, "was run at scale=smoke"),
-        # whatever the parameters say: the mark of the badge and the one across a figure give it away
+        # whatever the parameters say: the mark of the badge and the one across a figure give it
+        # away
         (cell(outputs=[said("SMOKE RUN · record 12ab34…")]), {}, "numbers of a smoke run"),
         (cell(outputs=[shown("SMOKE RUN · record 12ab34…")]), {}, "numbers of a smoke run"),
         (cell(outputs=[said("DIRTY · record 12ab34…")]), {}, "uncommitted code"),
         (cell("draw()", [FIGURE], **without("name")), {}, "without figure: name"),
         (cell("draw()", [FIGURE], **without("caption")), {}, "without figure: caption"),
         (cell("draw()", [FIGURE], **without("alt")), {}, "without image: alt"),
-        (cell("figure", [shown("<Figure size 500x300>")], **GOOD), {}, "instead of the figure"),
+        (cell("figure", [shown("<Figure size 500x300>")], **GOOD), {}, "a figure's size and draws none"),
         (cell(outputs=[said("step\n" * 500_000)]), {}, "MB large"),
     ],
 )
@@ -200,7 +202,8 @@ def test_an_input_that_changed_appeared_or_went_is_named(tmp_path, monkeypatch):
 
 
 def test_a_page_says_what_it_read(tmp_path):
-    """Modules, records and the data folder, and no file that belongs to another page or to nobody."""
+    """Modules, records and the data folder, and no file that belongs to another page or to
+    nobody."""
     (tmp_path / "page.md").write_text(
         """```{code-cell} ipython3
 :tags: [parameters]
@@ -314,7 +317,8 @@ def test_missing_references_and_pages_fail_the_build_by_name(tmp_path):
 
 
 def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
-    """A page that failed leaves neither itself nor an older one of its name behind, and no book is built."""
+    """A page that failed leaves neither itself nor an older one of its name behind, and no book is
+    built."""
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "cevit_lib").mkdir()
     for name in ("fine", "smoked", "broken"):

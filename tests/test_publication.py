@@ -1,4 +1,5 @@
-"""What is published beside the pages: reference, notebooks for Colab, archives, PDF, the workflows' promises."""
+"""What is published beside the pages: reference, notebooks for Colab, archives, PDF, the workflows'
+promises."""
 
 import ast
 import doctest

@@ -1,4 +1,5 @@
-"""The strict runner: every way in which a run can go wrong ends in a message that names it, and loses nothing."""
+"""The strict runner: every way in which a run can go wrong ends in a message that names it, and
+loses nothing."""
 
 import errno
 import json
@@ -245,7 +246,8 @@ def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, 
         )
 
 
-# ---- before any kernel starts ------------------------------------------------------------------------------------
+# ---- before any kernel starts
+# ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

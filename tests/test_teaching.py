@@ -1,4 +1,5 @@
-"""What a teacher takes from the chapters: no solution is left in a student's notebook, and slides need no network."""
+"""What a teacher takes from the chapters: no solution is left in a student's notebook, and slides
+need no network."""
 
 import ast
 import re

@@ -1,4 +1,5 @@
-"""Clean copies of the pages, for papermill and Colab: ``notebooks/ipynb/NAME.ipynb``, kept equal to their source.
+"""Clean copies of the pages, for papermill and Colab: ``notebooks/ipynb/NAME.ipynb``, kept equal to
+their source.
 
 python -m tools.convert
 """
@@ -23,7 +24,8 @@ def clean_copies(root: Path | None = None) -> dict[Path, str]:
 
 
 def write_clean_copies(root: Path | None = None) -> list[Path]:
-    """Write the copies that differ from their page, remove those without one, and return all these."""
+    """Write the copies that differ from their page, remove those without one, and return all
+    these."""
     folder = (root or project_root()) / "notebooks" / "ipynb"
     folder.mkdir(parents=True, exist_ok=True)
     copies = clean_copies(root)

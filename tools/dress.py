@@ -1,4 +1,5 @@
-"""An executed notebook on its way to the page: what forbids it, and how it is dressed for the reader."""
+"""An executed notebook on its way to the page: what forbids it, and how it is dressed for the
+reader."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _MACHINE = ("papermill", "execution")  # times and paths
 def scan(path: Path) -> list[str]:
     """What forbids an executed notebook to be published; an empty list when nothing does.
 
-    Looks for error outputs, cells that were not run, output of a smoke run or of uncommitted code, figures without
-    name, caption or alternative text, and oversized output.
+    Looks for error outputs, cells that were not run, output of a smoke run or of uncommitted code,
+    figures without name, caption or alternative text, and oversized output.
     """
     notebook = nbformat.read(path, as_version=4)
     faults = []
@@ -54,7 +55,7 @@ def _cell_faults(cell) -> Iterable[str]:
         if any(kind.startswith("image/") for kind in kinds):
             yield from _figure_faults(cell.metadata.get("mystnb", {}))
         elif plain.startswith("<Figure size"):
-            yield "prints a figure's size instead of the figure (it is not drawn under cevit_lib.clinic.style)"
+            yield "prints a figure's size and draws none (not under cevit_lib.clinic.style?)"
     if any(mark in text for mark in SMOKE_MARKS):
         yield "shows numbers of a smoke run"
     if DIRTY_MARK in text:
@@ -70,9 +71,10 @@ def _figure_faults(options: dict) -> Iterable[str]:
 def dress(path: Path) -> None:
     """Make an executed notebook fit for the page, in place.
 
-    The parameters and their check are folded; what papermill injected, the closing cell and the code of the line below
-    a figure are taken off the page. Links between sources become links between pages. The paths and times that
-    papermill wrote are removed, so that the file says nothing of the machine.
+    The parameters and their check are folded; what papermill injected, the closing cell and the
+    code of the line below a figure are taken off the page. Links between sources become links
+    between pages. The paths and times that papermill wrote are removed, so that the file says
+    nothing of the machine.
     """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
@@ -109,7 +111,8 @@ def _tags_on_the_page(tags: set[str], code: str) -> set[str]:
 
 
 def _link_on_the_page(found: re.Match) -> str:
-    """A link between sources, as it must read on the executed page: chapters lie beside it, prose one folder up."""
+    """A link between sources, as it must read on the executed page: chapters lie beside it, prose
+    one folder up."""
     folder, name, rest = found.groups()
     if not folder and (project_root() / "notebooks" / f"{name}.md").is_file():
         return f"]({name}.ipynb{rest})"

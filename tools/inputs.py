@@ -1,4 +1,5 @@
-"""What something was made from, remembered beside it: made again when any of it has changed, and not otherwise."""
+"""What something was made from, remembered beside it: made again when any of it has changed, and
+not otherwise."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 
 
 def digest(name: str) -> str:
-    """Return the hash of a file's bytes, of the names in a folder, or the value of a variable (``$NAME``)."""
+    """Return the hash of a file's bytes, of the names in a folder, or the value of a variable
+    (``$NAME``)."""
     if name.startswith("$"):
         return os.environ.get(name[1:], "")
     path = Path(name)
@@ -48,7 +50,8 @@ def remember(
 def changed(memory: Path, names: Iterable[str | Path] | None = None) -> set[str]:
     """Return the inputs that are no longer what ``memory`` says, or are new or gone.
 
-    Without a readable memory everything has changed: the answer then holds the name of the memory itself.
+    Without a readable memory everything has changed: the answer then holds the name of the memory
+    itself.
     """
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))

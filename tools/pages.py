@@ -2,14 +2,15 @@
 
 Commands (the Makefile is a thin wrapper)::
 
-    python -m tools.pages build     every page of _toc.yml at scale=stored, scanned, then HTML in _build/html
-    python -m tools.pages smoke     every notebook at scale=smoke into build/smoke
-    python -m tools.pages check     only look at what lies in book/executed
-    python -m tools.pages test      build and smoke, then the test suite; ends with the suite's own summary
+    python -m tools.pages build     every page of _toc.yml at scale=stored, scanned, then HTML in
+    _build/html python -m tools.pages smoke     every notebook at scale=smoke into build/smoke
+    python -m tools.pages check     only look at what lies in book/executed python -m tools.pages
+    test      build and smoke, then the test suite; ends with the suite's own summary
 
-Each ends with a non-zero exit and names the fault. Notebooks run through ``cevit run``, so a notebook that
-did not reach its last cell never gets as far as the book. A page is run again when its source, a module that it
-imported, a record or file that it read, the locked packages or Python have changed.
+Each ends with a non-zero exit and names the fault. Notebooks run through ``cevit run``, so a
+notebook that did not reach its last cell never gets as far as the book. A page is run again when
+its source, a module that it imported, a record or file that it read, the locked packages or Python
+have changed.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def execute(sources: list[Path], folder: Path, scale: str) -> Faults:
 
 
 def takes_scale(source: Path) -> bool:
-    """Whether a notebook has the parameter ``scale``; a page that only computes light things needs none."""
+    """Whether a notebook has the parameter ``scale``; a page that only computes light things needs
+    none."""
     from cevit_lib.runner.notebook import notebook_parameters, read_notebook
 
     try:
@@ -143,8 +145,8 @@ def takes_scale(source: Path) -> bool:
 def make_pages() -> Faults:
     """Bring ``book/executed`` up to date with ``_toc.yml`` and return name -> fault.
 
-    A page whose run failed or whose output may not be published is not put there, and an old one of the same name is
-    taken away.
+    A page whose run failed or whose output may not be published is not put there, and an old one of
+    the same name is taken away.
     """
     root = project_root()
     final, raw = root / EXECUTED, root / "build" / "executed"
@@ -172,7 +174,8 @@ def make_pages() -> Faults:
 
 
 def _always(source: Path) -> list[Path]:
-    """What every page depends on beside its modules and records: source, dress, packages, Python."""
+    """What every page depends on beside its modules and records: source, dress, packages,
+    Python."""
     lock, python = project_root() / "requirements.lock", Path(sys.prefix) / "pyvenv.cfg"
     return [source, Path(__file__).with_name("dress.py"), lock, python]
 
@@ -193,9 +196,9 @@ def jupyter_book(root: Path, *options: str) -> subprocess.CompletedProcess:
 def render(root: Path | None = None) -> str | None:
     """Build the HTML with every warning an error; return what went wrong, or None.
 
-    With nothing changed since the last good build nothing is done; a changed page is read alone; anything else
-    (the library with its docstrings, settings, styles) is read afresh. Jupyter Book 2 would ignore ``_config.yml`` and
-    end well without these pages, so their presence is checked too.
+    With nothing changed since the last good build nothing is done; a changed page is read alone;
+    anything else (the library with its docstrings, settings, styles) is read afresh. Jupyter Book 2
+    would ignore ``_config.yml`` and end well without these pages, so their presence is checked too.
     """
     root = root or project_root()
     html, memory = root / "_build" / "html", root / "_build" / "inputs.json"
@@ -224,7 +227,8 @@ def _within(folder: Path, suffix: str = "") -> list[Path]:
 
 
 def publish(faults: Faults) -> Faults:
-    """HTML of the pages. With a faulty page none is made: a book is published whole or not at all."""
+    """HTML of the pages. With a faulty page none is made: a book is published whole or not at
+    all."""
     if any(faults.values()):
         return faults
     faults = faults | check()
@@ -242,7 +246,8 @@ def smoke() -> Faults:
 
 
 def build_and_smoke() -> dict[str, Faults]:
-    """Build the book and run every notebook at scale=smoke; a page without the parameter runs once."""
+    """Build the book and run every notebook at scale=smoke; a page without the parameter runs
+    once."""
     pages = make_pages()
     html = POOL.submit(publish, pages)  # beside the first smoke runs
     once = {name for name in pages if not takes_scale(project_root() / f"notebooks/{name}.md")}
@@ -262,7 +267,8 @@ def _report(stage: str, faults: Faults) -> bool:
 
 
 def test(arguments: list[str]) -> int:
-    """The book and the smoke runs, then pytest, which is told how both went and reports them in its own summary."""
+    """The book and the smoke runs, then pytest, which is told how both went and reports them in its
+    own summary."""
     stages = build_and_smoke()
     for stage, faults in stages.items():
         _report(stage, faults)

@@ -2,11 +2,12 @@
 
 Commands::
 
-    python -m tools.publication student                   build/student/*.ipynb, the chapters without solutions
-    python -m tools.publication slides                    build/slides/*.html, from the executed pages
-    python -m tools.publication pdf                       _build/cevit.pdf; needs a built book and Chromium
-    python -m tools.publication colab owner/name          build/colab/vVERSION/*.ipynb, each with a set-up cell
-    python -m tools.publication assets                    build/release/*.zip: executed notebooks, records
+    python -m tools.publication student                   build/student/*.ipynb, the chapters
+    without solutions python -m tools.publication slides                    build/slides/*.html,
+    from the executed pages python -m tools.publication pdf                       _build/cevit.pdf;
+    needs a built book and Chromium python -m tools.publication colab owner/name
+    build/colab/vVERSION/*.ipynb, each with a set-up cell python -m tools.publication assets
+    build/release/*.zip: executed notebooks, records
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ from tools.teaching import write_slides, write_student
 
 RELEASE = f"v{__version__}"
 
-_SETUP = """# On Colab this cell installs the release that this notebook belongs to; anywhere else it does nothing.
+_SETUP = """# On Colab this cell installs the release of this notebook; elsewhere it does nothing.
 import os
 import subprocess
 import sys
 
 if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
     address = "https://github.com/{repository}"
-    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address, "/content/cevit"]
-    subprocess.run(clone, check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "/content/cevit[vit,book]"], check=True)
+    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address]
+    subprocess.run([*clone, "/content/cevit"], check=True)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "/content/cevit[vit,book]"]
+    subprocess.run(install, check=True)
 if os.path.isdir("/content/cevit"):
     os.environ["CEVIT_ROOT"] = "/content/cevit"
 """
 
 
 def write_colab(repository: str, folder: Path) -> list[Path]:
-    """Write every clean notebook with a first cell that installs this release on Colab, and return the files."""
+    """Write every clean notebook with a first cell that installs this release on Colab, and return
+    the files."""
     folder.mkdir(parents=True, exist_ok=True)
     code, made = _SETUP.format(repository=repository, version=__version__), []
     for source in sorted((project_root() / "notebooks" / "ipynb").glob("*.ipynb")):
@@ -115,7 +118,8 @@ def one_page() -> Path:
 def links_within(text: str) -> str:
     """Turn links between pages into links within the one page that holds them all.
 
-    An anchor that several pages have, such as ``exercises``, gets the number of its page, and so do its links.
+    An anchor that several pages have, such as ``exercises``, gets the number of its page, and so do
+    its links.
     """
     pieces = re.split(r'(?=<span id="document-)', text)
     names = ["book/preface"] + [
@@ -142,7 +146,8 @@ def links_within(text: str) -> str:
         if not name:
             return found.group()
         number = names.index(name)
-        return f'href="#{target(anchor[1:], number) if anchor else f"document-{name}" if number else "main-content"}"'
+        place = f"document-{name}" if number else "main-content"
+        return f'href="#{target(anchor[1:], number) if anchor else place}"'
 
     for number, piece in enumerate(pieces):
         piece = re.sub(
@@ -172,7 +177,8 @@ def front_page() -> str:
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(subtitle[:1].upper() + subtitle[1:])}</p>",
         f"<p>{html.escape(book['author'])}<br>Version {__version__}</p>",
-        f"<p>The paper: {html.escape(people)}. <em>{html.escape(paper['title'])}</em>, {paper['year']}.<br>"
+        f"<p>The paper: {html.escape(people)}. "
+        f"<em>{html.escape(paper['title'])}</em>, {paper['year']}.<br>"
         f'<a href="https://doi.org/{paper["doi"]}">doi.org/{paper["doi"]}</a></p>',
         f"<p>© {html.escape(book['copyright'])}.<br>Not for clinical use.</p>",
     ]
@@ -196,7 +202,8 @@ def write_pdf(target: Path) -> Path:
     Raises
     ------
     NotebookError
-        Chromium or playwright is missing, or the book was not built; the message says how to get it.
+        Chromium or playwright is missing, or the book was not built; the message says how to get
+        it.
     """
     browser = browser_path()
     if browser is None:

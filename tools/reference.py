@@ -1,4 +1,5 @@
-"""The reference, made at each build: a page for each room of the library that ``_toc.yml`` lists under ``book/api``."""
+"""The reference, made at each build: a page for each room of the library that ``_toc.yml`` lists
+under ``book/api``."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from pathlib import Path
 
 from tools.pages import REFERENCE, contents
 
+BREAK = "\n\n"  # the first paragraph of a docstring ends there
 _INDEX = """# Reference
 
-Every public object of the library, from its docstring. The chapters explain them: the first mention of a name on a page leads here.
+Every public object of the library, from its docstring. The chapters explain them: the first mention of
+a name on a page leads here.
 
 | Room | What it is |
 |---|---|
@@ -62,10 +65,11 @@ def room_page(room: str) -> str:
 
 
 def index_page(names: list[str]) -> str:
-    """The source of the first page: each room and the first line of its docstring."""
-    lines = {name: inspect.getdoc(import_module(f"cevit_lib.{name}")) for name in names}
+    """The source of the first page: each room and the first paragraph of its docstring."""
+    texts = {name: inspect.getdoc(import_module(f"cevit_lib.{name}")) for name in names}
     return _INDEX + "".join(
-        f"| {{doc}}`{name}` | {line.partition(chr(10))[0]} |\n" for name, line in lines.items()
+        f"| {{doc}}`{name}` | {' '.join(text.partition(BREAK)[0].split())} |\n"
+        for name, text in texts.items()
     )
 
 

@@ -4,8 +4,10 @@
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
 - fields of classes stand in the reference once, with what the docstring says of them;
 - in the text, the first mention of a public name on a page leads to its entry in the reference;
-- a page made from a notebook gets a button that opens it on Colab, if the book is built for a public repository
-  (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no such button.
+- a page made from a notebook gets a button that opens it on Colab, if the book is built for a
+public repository
+  (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no
+  such button.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def _add_button(app, pagename: str, templatename: str, context: dict, doctree) -
 
 
 def _share_with_one_file(app) -> None:
-    """Give the builder of one HTML file the handlers that extensions registered for ``html`` alone."""
+    """Give the builder of one HTML file the handlers that extensions registered for ``html``
+    alone."""
     handlers = app.registry.translation_handlers
     for node, pair in handlers.get("html", {}).items():
         handlers.setdefault("singlehtml", {}).setdefault(node, pair)
@@ -73,7 +76,8 @@ def _share_with_one_file(app) -> None:
 
 
 def _skip_undescribed(app, what: str, name: str, thing, skip: bool, options) -> bool | None:
-    """Leave out members of a class that are but values: its docstring and signature tell what they are."""
+    """Leave out members of a class that are but values: its docstring and signature tell what they
+    are."""
     own = not (
         inspect.isclass(thing)
         or inspect.isroutine(thing)
@@ -99,7 +103,8 @@ def _space_names(app, doctree) -> None:
 
 
 def _public(domain) -> dict[str, tuple[str, str]]:
-    """Text of a mention -> page and anchor in the reference; names that are common words too are left out."""
+    """Text of a mention -> page and anchor in the reference; names that are common words too are
+    left out."""
     places = {
         name: (entry.docname, entry.node_id)
         for name, entry in domain.objects.items()

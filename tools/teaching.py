@@ -1,10 +1,12 @@
-"""What a teacher takes from the chapters: notebooks without solutions, and slides. Both are made, never written.
+"""What a teacher takes from the chapters: notebooks without solutions, and slides. Both are made,
+never written.
 
     python -m tools.publication student    build/student/NAME.ipynb, from notebooks/NAME.md
-    python -m tools.publication slides     build/slides/NAME.html, from the executed pages; they work offline
+    python -m tools.publication slides     build/slides/NAME.html, from the executed pages; they
+    work offline
 
-A student's notebook has an empty cell where a solution was. A slide is a section: its first sentences, its first
-equation and its figures; parameters and code stay in the notebook.
+A student's notebook has an empty cell where a solution was. A slide is a section: its first
+sentences, its first equation and its figures; parameters and code stay in the notebook.
 """
 
 from __future__ import annotations
@@ -130,12 +132,14 @@ def _figures(cell) -> list[str]:
 
 
 def slide_deck(notebook, macros: dict) -> str:
-    """Return one self-standing HTML page for a chapter; it loads ``reveal/`` and ``mathjax/`` beside it."""
+    """Return one self-standing HTML page for a chapter; it loads ``reveal/`` and ``mathjax/``
+    beside it."""
     (_, head, _), *rest = sections(notebook)
     title = re.search(r"^# (.+)$", head, re.MULTILINE).group(1)
     question = re.search(r"^\*\*(.+\?)\*\*$", head, re.MULTILINE)
     slides = [
-        f"<section><h1>{_html(title, inline=True)}</h1>{_html(question.group(1) if question else '')}</section>"
+        f"<section><h1>{_html(title, inline=True)}</h1>{_html(question[1] if question else '')}"
+        "</section>"
     ]
     for name, text, figures in rest:
         heading = f"<h2>{_html(name, inline=True)}</h2>"
@@ -147,7 +151,9 @@ def slide_deck(notebook, macros: dict) -> str:
             inner = [heading + _html(gist(text)), *figures]
         each = "".join(f"<section>{one}</section>" for one in inner)
         slides.append(f"<section>{each}</section>")
-    return _PAGE.format(title=escape(title), slides="\n".join(slides), macros=json.dumps(macros))
+    page = Path(__file__).with_name("slides.html").read_text(encoding="utf-8")
+    page = page.replace("@title@", escape(title)).replace("@macros@", json.dumps(macros))
+    return page.replace("@slides@", "\n".join(slides))
 
 
 def _html(text: str, inline: bool = False) -> str:
@@ -160,54 +166,6 @@ def _html(text: str, inline: bool = False) -> str:
 
     parser = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=formula)
     return parser.renderInline(text) if inline else parser.render(text)
-
-
-_PAGE = r"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<link rel="stylesheet" href="reveal/reset.css">
-<link rel="stylesheet" href="reveal/reveal.css">
-<style>
-.reveal {{ font: 30px/1.35 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
-.reveal h1 {{ font-size: 1.9em; margin-bottom: 0.6em; }}
-.reveal h2 {{ font-size: 1.3em; margin-bottom: 0.6em; color: #0b4f7a; }}
-.reveal section > p, .reveal section > ol, .reveal section > ul {{ text-align: left; margin: 0.6em 0; }}
-.reveal section section > ul, .reveal section section > ol {{ padding-left: 1.2em; list-style: disc; }}
-.reveal strong {{ font-weight: 700; }}
-.reveal code {{ font-family: ui-monospace, monospace; font-size: 0.85em; }}
-.reveal pre {{ text-align: left; }}
-.reveal mjx-container[display="true"] {{ font-size: 112% !important; max-width: 100%; }}
-.reveal img {{ width: 100%; height: 520px; object-fit: contain; }}
-.reveal .caption {{ font-size: 0.6em; text-align: left; margin-right: 110px; }}  /* room for the arrows */
-</style>
-<script>
-MathJax = {{ tex: {{ inlineMath: [["\\(", "\\)"]], macros: {macros} }}, options: {{ enableMenu: false }} }};
-</script>
-<script src="mathjax/es5/tex-mml-chtml.js"></script>
-</head>
-<body>
-<div class="reveal"><div class="slides">
-{slides}
-</div></div>
-<script src="reveal/reveal.js"></script>
-<script>
-Reveal.initialize({{ hash: true, slideNumber: true, transition: "none", width: 1100, height: 700 }});
-const size = (box, wide) => `${{0.98 * parseFloat(getComputedStyle(box).fontSize) / wide}}px`;
-const fit = () => {{  // an equation that is wider than the slide is set smaller
-  for (const box of Reveal.getCurrentSlide().querySelectorAll("mjx-container[display]")) {{
-    const wide = box.scrollWidth / box.clientWidth;
-    if (wide > 1) box.style.setProperty("font-size", size(box, wide), "important");
-  }}
-}};
-Reveal.on("slidechanged", fit);
-Reveal.on("ready", () => MathJax.startup.promise.then(fit));
-</script>
-</body>
-</html>
-"""
 
 
 def write_slides(folder: Path) -> list[Path]:

@@ -45,8 +45,9 @@ def class_probabilities(
 
     Examples
     --------
-    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [])  # two labels, no continuous
-    response >>> class_probabilities(torch.zeros(1, 2), parameters) tensor([[[0.3333, 0.1667],
+    >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [])  # two labels, nothing else
+    >>> class_probabilities(torch.zeros(1, 2), parameters)
+    tensor([[[0.3333, 0.1667],
              [0.1667, 0.3333]]])
     """
     check_outputs(outputs, parameters)

@@ -1,10 +1,13 @@
-"""Notebooks run strictly: parameters checked before any work, success proved by the notebook's own last cell.
+"""Notebooks run strictly: parameters checked before any work, success proved by the notebook's own
+last cell.
 
-A page begins with ``check_parameters`` (see there for the two cells) and ends with a cell tagged ``remove-cell``::
+A page begins with ``check_parameters`` (see there for the two cells) and ends with a cell tagged
+``remove-cell``::
 
     finished()
 
-``cevit run NOTEBOOK -p name value`` and ``run_notebook`` execute it (the latter two need the extra ``book``).
+``cevit run NOTEBOOK -p name value`` and ``run_notebook`` execute it (the latter two need the extra
+``book``).
 """
 
 import os
@@ -21,8 +24,8 @@ watch_reads()
 def finished() -> None:
     """Tell the runner that the notebook came to its end; the last cell of every page calls it.
 
-    The runner puts a fresh nonce into the kernel's environment and believes in success only when this call prints
-    it back. Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
+    The runner puts a fresh nonce into the kernel's environment and believes in success only when
+    this call prints it back. Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
     """
     write_reads()
     if os.environ.get(NONCE):

@@ -1,4 +1,5 @@
-"""One kernel, run by papermill with our watch over it: which cell runs, how it ends, and that nothing outlives it."""
+"""One kernel, run by papermill with our watch over it: which cell runs, how it ends, and that
+nothing outlives it."""
 
 import contextlib
 import logging
@@ -34,7 +35,8 @@ class Stopped(KeyboardInterrupt):
 
 
 class Watch:
-    """What happens in one run: the running cell, the kernel's process group, and a line for each cell that ended."""
+    """What happens in one run: the running cell, the kernel's process group, and a line for each
+    cell that ended."""
 
     def __init__(self, name: str, stream=None):
         self.name, self.stream = name, stream or sys.stderr
@@ -68,13 +70,15 @@ class StrictClient(PapermillNotebookClient):
     watch: Watch
 
     def start_new_kernel(self, **kwargs):
-        """Start the kernel and note its process group (a kernel that is cut off here ends itself with its parent)."""
+        """Start the kernel and note its process group (a kernel that is cut off here ends itself
+        with its parent)."""
         super().start_new_kernel(**kwargs)
         self.watch.group = getattr(self.km.provisioner, "pgid", None)
 
 
 class StrictEngine(NBClientEngine):
-    """papermill's own engine with a socket transport that parallel runs share safely, and with our watch."""
+    """papermill's own engine with a socket transport that parallel runs share safely, and with our
+    watch."""
 
     @classmethod
     def execute_managed_notebook(
@@ -105,7 +109,8 @@ class StrictEngine(NBClientEngine):
                 on_cell_executed=watch.cell_executed,
             )
             client.watch = watch
-            # what the kernel's process itself prints is noise, unless it is the last thing that it said
+            # what the kernel's process itself prints is noise, unless it is the last thing that it
+            # said
             with open(Path(folder) / "kernel.log", "w+b") as said:
                 try:
                     return client.execute(env=env, cwd=kernel_folder, stdout=said, stderr=said)
@@ -118,7 +123,8 @@ class StrictEngine(NBClientEngine):
 
 
 def _transport(folder: Path) -> Config:
-    """Return the kernel manager's settings: files of its own as sockets, so that no two runs race for a port."""
+    """Return the kernel manager's settings: files of its own as sockets, so that no two runs race
+    for a port."""
     config = Config()
     config.KernelManager.shutdown_wait_time = _SHUTDOWN_SECONDS
     config.KernelManager.connection_file = str(folder / "k.json")
@@ -136,7 +142,8 @@ def end_group(group: int | None) -> None:
 
 @contextlib.contextmanager
 def stop_on_signals():
-    """Turn SIGTERM, SIGINT and SIGHUP into ``Stopped``, once: a second signal must not cut the clean-up short."""
+    """Turn SIGTERM, SIGINT and SIGHUP into ``Stopped``, once: a second signal must not cut the
+    clean-up short."""
     asked, before = [], {}
 
     def stop(number, frame):

@@ -31,16 +31,17 @@ def find_notebook(name: str) -> Path:
     close = get_close_matches(path.stem, pages, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise NotebookError(
-        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) or give "
-        "the path of a .md or .ipynb file"
+        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) "
+        "or give the path of a .md or .ipynb file"
     )
 
 
 def read_notebook(path: Path):
-    """Return the notebook of a MyST Markdown or .ipynb file: no outputs, kernel ``python3``, ids that never change.
+    """Return the notebook of a MyST Markdown or .ipynb file: no outputs, kernel ``python3``, ids
+    that never change.
 
-    A cell's id is the hash of its source, so regenerating an unchanged page gives the same bytes, and editing one
-    cell changes one id.
+    A cell's id is the hash of its source, so regenerating an unchanged page gives the same bytes,
+    and editing one cell changes one id.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""Parameters of a notebook: what its ``parameters`` cell declares, and whether a value fits the declaration."""
+"""Parameters of a notebook: what its ``parameters`` cell declares, and whether a value fits the
+declaration."""
 
 import ast
 import contextlib
@@ -17,19 +18,22 @@ _AS_JSON = str.maketrans({"'": '"', "(": "[", ")": "]"})
 
 
 def check_parameters(spec: dict, namespace: dict) -> None:
-    """Validate the parameters of a notebook in its first cell after the ``parameters`` cell, before any work.
+    """Validate the parameters of a notebook in its first cell after the ``parameters`` cell, before
+    any work.
 
-    Values that have one clear reading are converted in place: ``"1e-4"`` (what YAML makes of ``lr: 1e-4``) becomes
-    a float, ``"false"`` the boolean, ``"[3, 4]"`` a list. Names that papermill injected and the notebook does not
-    know are refused, so a misspelt name stops the run under plain papermill too.
+    Values that have one clear reading are converted in place: ``"1e-4"`` (what YAML makes of ``lr:
+    1e-4``) becomes a float, ``"false"`` the boolean, ``"[3, 4]"`` a list. Names that papermill
+    injected and the notebook does not know are refused, so a misspelt name stops the run under
+    plain papermill too.
 
     Parameters
     ----------
     spec : dict
-        One entry per parameter: ``name: type`` or ``name: (type, rule)``. The type is ``str``, ``int``, ``float``,
-        ``bool``, ``list[int]`` and the like, ``dict``, or any of these ``| None``. The rule is, for a number (or the
-        numbers in a list), ``(lowest, highest)``, both included, ``None`` for an open end; for a string the
-        collection of allowed words; a list or set always lists the allowed values.
+        One entry per parameter: ``name: type`` or ``name: (type, rule)``. The type is ``str``,
+        ``int``, ``float``, ``bool``, ``list[int]`` and the like, ``dict``, or any of these ``|
+        None``. The rule is, for a number (or the numbers in a list), ``(lowest, highest)``, both
+        included, ``None`` for an open end; for a string the collection of allowed words; a list or
+        set always lists the allowed values.
     namespace : dict
         The notebook's ``globals()``; converted values are written back to it.
 
@@ -82,7 +86,8 @@ def coerce(name: str, value, kind):
     Raises
     ------
     ParameterError
-        There is none; the message names the parameter, what came and how to write what was expected.
+        There is none; the message names the parameter, what came and how to write what was
+        expected.
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is Literal:
@@ -104,7 +109,8 @@ def coerce(name: str, value, kind):
 
 
 def _read(text: str):
-    """Return what a word from a command line or a YAML file means: a number, a truth value, None, a list."""
+    """Return what a word from a command line or a YAML file means: a number, a truth value, None, a
+    list."""
     word = text.strip()
     with contextlib.suppress(ValueError):
         return json.loads(_WORDS.get(word.lower(), word.translate(_AS_JSON)))
@@ -155,7 +161,8 @@ def _check_rule(name, value, rule) -> None:
 
 
 def _injected_names(namespace: dict) -> list[str]:
-    """Return the names assigned by the cell that papermill injected, found in IPython's history of inputs."""
+    """Return the names assigned by the cell that papermill injected, found in IPython's history of
+    inputs."""
     for source in reversed(namespace.get("In") or []):
         if source.startswith("# Parameters\n"):
             return [
@@ -169,7 +176,8 @@ def _injected_names(namespace: dict) -> list[str]:
 
 
 def declared_parameters(source: str) -> dict:
-    """Return ``name -> (type, default)`` from the source of a ``parameters`` cell, without running it.
+    """Return ``name -> (type, default)`` from the source of a ``parameters`` cell, without running
+    it.
 
     The type is the annotation, or that of the literal default where there is none.
 
@@ -185,7 +193,8 @@ def declared_parameters(source: str) -> dict:
         target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
         if not isinstance(target, ast.Name) or node.value is None:
             raise ParameterError(
-                f"the parameters cell may hold only 'name: type = default', got {ast.unparse(node)!r}"
+                "the parameters cell may hold only 'name: type = default', "
+                f"got {ast.unparse(node)!r}"
             )
         try:
             default = ast.literal_eval(node.value)

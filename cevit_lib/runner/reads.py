@@ -1,4 +1,5 @@
-"""What a page reads while it runs, so that a build can run it again when any of it changes, and not otherwise."""
+"""What a page reads while it runs, so that a build can run it again when any of it changes, and not
+otherwise."""
 
 import json
 import os
@@ -14,7 +15,8 @@ _seen: set[str] = set()
 
 
 def watch_reads() -> None:
-    """Take note of every file and folder that Python opens from now on, if somebody asked for it."""
+    """Take note of every file and folder that Python opens from now on, if somebody asked for
+    it."""
     if os.environ.get(READS):
         sys.addaudithook(_note)
 
@@ -27,7 +29,8 @@ def _note(event: str, arguments: tuple) -> None:
 
 
 def write_reads() -> None:
-    """Write down the modules that the page imported and the project's files, records and data that it opened."""
+    """Write down the modules that the page imported and the project's files, records and data that
+    it opened."""
     if not os.environ.get(READS):
         return
     modules = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}

@@ -64,7 +64,8 @@ def add_run_arguments(parser) -> None:
 
 
 def join_pairs(arguments: list[str]) -> list[str]:
-    """Join ``-p NAME VALUE`` into one word, so that a value like -1e-4 is not taken for an option."""
+    """Join ``-p NAME VALUE`` into one word, so that a value like -1e-4 is not taken for an
+    option."""
     joined, rest = [], iter(arguments)
     for word in rest:
         if word in ("-p", "--parameter"):
@@ -131,7 +132,8 @@ def checked_parameters(declared: dict, given: dict) -> dict:
 
 
 def default_output(path: Path, scale) -> Path:
-    """Return where a run goes that names no output; a smoke run never replaces a page of the book."""
+    """Return where a run goes that names no output; a smoke run never replaces a page of the
+    book."""
     folder = ("build", "smoke") if scale == "smoke" else ("book", "executed")
     return project_root().joinpath(*folder, f"{path.stem}.ipynb")
 
@@ -152,10 +154,11 @@ def run_notebook(
     notebook : str or path
         A page's name, or a ``.md`` or ``.ipynb`` file.
     parameters : dict, optional
-        Values for names that the ``parameters`` cell declares; strings are read as the declared type.
+        Values for names that the ``parameters`` cell declares; strings are read as the declared
+        type.
     output : path, optional
-        Default: ``book/executed/NAME.ipynb``. A failed run leaves it as it was and writes ``NAME.failed.ipynb``
-        beside it.
+        Default: ``book/executed/NAME.ipynb``. A failed run leaves it as it was and writes
+        ``NAME.failed.ipynb`` beside it.
     timeout, start_timeout : float, optional
         Longest time in seconds for one cell, and for the kernel to start.
     stream : file, optional
@@ -213,7 +216,8 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, limits, st
     from cevit_lib.runner.engine import Stopped, Watch, stop_on_signals
 
     nonce, root, watch = secrets.token_hex(8), str(project_root()), Watch(path.stem, stream)
-    # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must not be in a page
+    # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must
+    # not be in a page
     env = {
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "TQDM_DISABLE": "1",
@@ -281,7 +285,8 @@ def _explain(error: BaseException, watch, timeout) -> str:
 
 
 def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
-    """Believe in the end only where the last cell printed the nonce; then forget it and this machine's paths."""
+    """Believe in the end only where the last cell printed the nonce; then forget it and this
+    machine's paths."""
     import nbformat
 
     last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
