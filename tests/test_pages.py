@@ -104,7 +104,11 @@ SMOKED = {"papermill": {"parameters": {"scale": "smoke"}}}
         (cell("draw()", [FIGURE], **without("name")), {}, "without figure: name"),
         (cell("draw()", [FIGURE], **without("caption")), {}, "without figure: caption"),
         (cell("draw()", [FIGURE], **without("alt")), {}, "without image: alt"),
-        (cell("figure", [shown("<Figure size 500x300>")], **GOOD), {}, "a figure's size and draws none"),
+        (
+            cell("figure", [shown("<Figure size 500x300>")], **GOOD),
+            {},
+            "a figure's size and draws none",
+        ),
         (cell(outputs=[said("step\n" * 500_000)]), {}, "MB large"),
     ],
 )
