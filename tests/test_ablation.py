@@ -409,76 +409,33 @@ def stored():
 def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     """They are typed, since a picture's text cannot be computed; new records that say otherwise
     must change them."""
-    beside = [
-        r
-        for study in ("predecessors", "references", "probe")
-        for r in load_records(f"ablation-{study}")
-    ]
+    parts = ("predecessors", "references", "probe")
+    beside = [r for part in parts for r in load_records(f"ablation-{part}")]
     frame = tables.metrics_frame(stored + beside)
     level = frame[frame["partition"] == 0].pivot_table("value", "arm", "metric")
     best = level["MAE"].drop("frozen encoder, transductive").nsmallest(2)
     assert best.index.tolist() == ["PCA of pixels", "frozen encoder"]
-    networks = [
-        arm for arm in level.index if arm.split(",")[0] in ("warm-up", *grid()[0][0]["arms"])
-    ]
-    plain, rest = ["CeCNN copula", "OUCopulaCNN copula"], ["PCA of pixels"]
-    assert level.loc[rest, "MAE"].max() < level.loc[networks, "MAE"].min()
-    assert (
-        level.loc[networks, "MAE"].max()
-        < level.loc[plain, "MAE"].min()
-        < level.loc["constant", "MAE"]
-    )
-    assert level.loc[rest, "AUC"].min() > level.loc[networks, "AUC"].max()
-    assert level.loc[networks, "AUC"].min() > level.loc[plain, "AUC"].max()
-    gains = [
-        tables.compare(frame, f"{a}{x}", f"independence{x}", "MAE")
-        for a in ("fmcem", "cross-fitted")
-        for x in ("", ", adapters")
-    ]
-    assert all(row["high"] < 0 and -0.305 < row["difference"] < -0.215 for row in gains)
-    longer = [
-        tables.compare(frame, f"empirical{x}", f"warm-up{x}", "MAE") for x in ("", ", adapters")
-    ]
-    assert [row["low"] > 0 for row in longer] == [False, True] and all(
-        0.165 < r["difference"] < 0.185 for r in longer
-    )
-    adapters = tables.comparisons(
-        frame, [(f"{a}, adapters", a, "") for a in ("empirical", "cross-fitted")]
-    )
-    assert (adapters["low"] < 0).all() and (adapters["high"] > 0).all()
-    arms = [
-        *tables.CONTROLS,
-        *((f"{a}, adapters", f"{b}, adapters", "") for a, b, _ in tables.CONTROLS),
-    ]
-    areas = tables.comparisons(frame, arms, ["AUC"])
-    assert (areas["low"] < 0).all() and (areas["high"] > 0).all()
-    estimated = tables.gamma_matrices(stored)
-    off = ~np.eye(4, dtype=bool)
-    assert (estimated["fmcem"][0][off] > 0).all() and 0.4 < estimated["fmcem"][1].max() < 0.45
-    crossed, spread = estimated["cross-fitted"]
-    assert (
-        crossed[0, 1] > 0
-        and crossed[2, 3] > 0
-        and (crossed[:2, 2:] < 0).all()
-        and spread.max() < 0.12
-    )
+    networks = [a for a in level.index if a.split(",")[0] in ("warm-up", *PAPER["arms"])]
+    plain = ["CeCNN copula", "OUCopulaCNN copula"]
+    middle = level.loc[networks, "MAE"]
+    assert level.loc["PCA of pixels", "MAE"] < middle.min() < middle.max()
+    assert middle.max() < level.loc[plain, "MAE"].min() < level.loc["constant", "MAE"]
+    middle = level.loc[networks, "AUC"]
+    assert level.loc["PCA of pixels", "AUC"] > middle.max() > middle.min()
+    assert middle.min() > level.loc[plain, "AUC"].max()
+    # dependence helps the thickness beside matched independence; adapters and areas tell nothing
+    both = ("", ", adapters")
+    helped = [(f"{a}{x}", f"independence{x}", "") for a in tables.ESTIMATES for x in both]
+    assert (tables.comparisons(frame, helped, ["MAE"])["high"] < 0).all()
+    areas = [(f"{a}{x}", f"{b}{x}", "") for a, b, _ in tables.CONTROLS for x in both]
+    adapters = [(f"{a}, adapters", a, "") for a in ("empirical", "cross-fitted")]
+    for nothing in (tables.comparisons(frame, areas, ["AUC"]), tables.comparisons(frame, adapters)):
+        assert (nothing["low"] < 0).all() and (nothing["high"] > 0).all()
+    estimated = {name: mean for name, (mean, _) in tables.gamma_matrices(stored).items()}
+    assert (estimated["fmcem"] > 0).all() and (estimated["cross-fitted"][:2, 2:] < 0).all()
+    assert estimated["cross-fitted"][0, 1] > 0 and estimated["cross-fitted"][2, 3] > 0
     taught, new = patients.separation(patients.shown_plane(stored))
     assert 0.5 < new < taught - 0.1
-    adapted = [r for r in stored if r["configuration"]["adapters"]]
-    predictions = patients.predictions_frame(adapted, "cross-fitted")
-    seen, said = (
-        predictions[[f"{kind} RNFL_OS", f"{kind} RNFL_OD"]].to_numpy() for kind in ("seen", "said")
-    )
-    assert np.polyfit(seen.ravel(), said.ravel(), 1)[0] == pytest.approx(0.5, abs=0.05)
-    assert np.corrcoef((said - seen).T)[0, 1] > 0.5
-    effect = abs(tables.compare(frame, "cross-fitted", "independence", "MAE")["d_z"])
-    assert (
-        1.4
-        < tables.smallest_detectable(50, 0.2)
-        < effect
-        < tables.smallest_detectable(5, 0.2)
-        < 2.6
-    )
 
 
 def test_outputs_read_with_their_own_parameters_have_the_stored_likelihood(stored):
