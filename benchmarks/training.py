@@ -1,14 +1,16 @@
-"""How long a whole fit takes at the paper's size, and what a second device brings, inside one fit and by the grid.
+"""How long a whole fit takes at the paper's size, and what a second device brings, inside one fit
+and by the grid.
 
-    python -m benchmarks.training --full-fit                ViT-B/16, 224 px, LoRA rank 8, 25 + 60 epochs on 2,091 pairs
-    python -m benchmarks.training --two-gpus                epochs of the same network on one device and on two
-    python -m benchmarks.training --captured                the same, its steps recorded as CUDA graphs
-    python -m benchmarks.training --grid                    50 fits of the simulation, one arm each, on one and two
-    python -m benchmarks.training --deterministic           what bit-equal reruns cost, and whether they are equal
-    python -m benchmarks.training --full-fit --smoke        tiny, on a processor; shows only that it runs
+    python -m benchmarks.training --full-fit       ViT-B/16, 224 px, 25 + 60 epochs, 2,091 pairs
+    python -m benchmarks.training --two-gpus       epochs of the same network on one device, on two
+    python -m benchmarks.training --captured       the same, its steps recorded as CUDA graphs
+    python -m benchmarks.training --grid           50 fits of the simulation, one arm, likewise
+    python -m benchmarks.training --deterministic  what bit-equal reruns cost, and if they are so
+    python -m benchmarks.training --full-fit --smoke      tiny, on a processor; shows that it runs
 
-The images are noise whose brightness carries the responses, the weights are random: neither moves the time of a step.
-Pages set the whole fit beside the 4.5 hours on two RTX 4090 that the paper reports. Each part is one record.
+The images are noise whose brightness carries the responses, the weights are random: neither moves
+the time of a step. Pages set the whole fit beside the 4.5 hours on two RTX 4090 that the paper
+reports. Each part is one record.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from torch.utils.benchmark import Timer
 
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
@@ -75,6 +78,7 @@ GFLOP_PER_IMAGE = (
     2 * 17.6
 )  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
 CORRELATION = 0.6
+AT_ONCE = STUDIES["simulation"].at_once
 
 
 def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
@@ -107,10 +111,12 @@ def network(model: dict, seed: int = 0) -> BiChannelViT:
         )
 
 
-def full_fit(setting: dict, device: torch.device) -> dict[str, Any]:
-    """Warm-up, estimate and copula training; return seconds by stage, images a second, and the floor."""
-    data = pairs(setting["pairs"], setting["size"])
-    cuda = device.type == "cuda"
+def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+    """Warm-up, estimate and copula training; return seconds by stage, images a second, and the
+    floor.
+    """
+    data, device = pairs(setting["pairs"], setting["size"]), torch.device(kind)
+    cuda = kind == "cuda"
     recipes = [
         Recipe(e, rate, setting["batch"], compiled=cuda)
         for e, rate in zip(setting["epochs"], (1e-3, 1e-4), strict=True)
@@ -160,27 +166,23 @@ def full_fit(setting: dict, device: torch.device) -> dict[str, Any]:
         for stage, k in (("warm-up", len(epochs["warm-up"]) - 1), ("copula", -1))
     }
     found["correlation"] = fit.parameters.correlation.tolist()
-    return found
+    return found, []
 
 
 def matrix_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> float:
     """Return TFLOP/s of a large bf16 matrix product: what the card gives at best."""
-    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
-    for _ in range(3):
-        a @ b
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        a @ b
-    torch.cuda.synchronize()
-    return 2 * size**3 * repeats / (time.perf_counter() - start) / 1e12
+    pair = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    timer = Timer("a @ b", globals=dict(zip("ab", pair, strict=True)))
+    timer.timeit(3)
+    return 2 * size**3 / timer.timeit(repeats).mean / 1e12
 
 
 def worker(setting: dict, task: dict) -> dict[str, Any]:
-    """Train some epochs, alone or as one of several processes; return their seconds and a digest of the weights.
+    """Train some epochs, alone or as one of several processes; return their seconds and a digest of
+    the weights.
 
-    With ``task["captured"]`` what is compiled is recorded as CUDA graphs: a step of few patients waits for the
-    processor, which starts a thousand kernels, and a graph starts them all at once.
+    With ``task["captured"]`` what is compiled is recorded as CUDA graphs: a step of few patients
+    waits for the processor, which starts a thousand kernels, and a graph starts them all at once.
     """
     if task.get("captured"):
         from torch._inductor import config
@@ -218,7 +220,7 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
 
 
 def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
-    """Run a worker task in ``count`` new processes, by ``accelerate launch`` where there are accelerators for them."""
+    """Run a worker task in ``count`` new processes, as ``accelerate launch`` starts them."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         own = ["-m", "benchmarks.training", "--worker", json.dumps(task), "--target", str(target)]
@@ -226,31 +228,13 @@ def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
-        if count > 1 and task["device"] == "cuda":
-            launcher = [
-                "-m",
-                "accelerate.commands.launch",
-                "--multi_gpu",
-                "--num_processes",
-                str(count),
-                "--num_machines",
-                "1",
-                "--mixed_precision",
-                "no",
-                "--dynamo_backend",
-                "no",
-                "--main_process_port",
-                port,
-            ]
-            done = [subprocess.run([sys.executable, *launcher, *own]).returncode]
-        if count == 1 or task["device"] != "cuda" or any(done):
-            started = [
-                subprocess.Popen([sys.executable, *own], env=_place(k, count, port))
-                for k in range(count)
-            ]
-            done = [process.wait() for process in started]
-        if any(done) or not target.is_file():
-            raise SystemExit(f"the task {task} on {count} processes ended with {done}")
+        started = [
+            subprocess.Popen([sys.executable, *own], env=_place(k, count, port))
+            for k in range(count)
+        ]
+        ended = [process.wait() for process in started]
+        if any(ended) or not target.is_file():
+            raise SystemExit(f"the task {task} on {count} processes ended with {ended}")
         return json.loads(target.read_text())
 
 
@@ -304,29 +288,28 @@ def timed(launches: list[tuple[dict, int]], smoke: bool) -> list[dict]:
     return rows
 
 
-def grid_share(fits: list, device: str, at_once: int, scale: str) -> list[dict[str, Any]]:
+def grid_share(fits: list, device: str, scale: str) -> list[dict[str, Any]]:
     """Make a worker's share of the grid; return the seconds of each of its batches."""
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     rows = []
-    for start in range(0, len(fits), at_once):
-        part, begun = fits[start : start + at_once], time.perf_counter()
-        made = fit(part, scale, device)
+    for part in [fits[k : k + AT_ONCE] for k in range(0, len(fits), AT_ONCE)]:
+        begun, made = time.perf_counter(), fit(part, scale, device)
         # the first epoch of a stage starts it
-        epochs = [entry for own in made for entry in own["trace"] if entry["epoch"] > 1]
+        seconds = [e["seconds"] for own in made for e in own["trace"] if e["epoch"] > 1]
         rows.append(
             {
                 "worker": device,
                 "fits": len(part),
                 "whole_seconds": time.perf_counter() - begun,
-                "fitting_seconds": sum(entry["seconds"] for entry in epochs),
+                "fitting_seconds": sum(seconds),
                 "program": made[0]["notes"].split("; ")[-1],
             }
         )
     return rows
 
 
-def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dict]]:
+def two_grids(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
     """Time the same fits on one device and dealt out to two, as ``Study`` deals them."""
     scale = "smoke" if smoke else "paper"
     fits = [
@@ -339,7 +322,7 @@ def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dic
         shares = STUDIES["simulation"].deal(scale, range(len(fits)), count)
         begun = time.perf_counter()
         done = Parallel(n_jobs=count, backend="loky", batch_size=1)(
-            delayed(grid_share)([fits[k] for k in share], device, at_once, scale)
+            delayed(grid_share)([fits[k] for k in share], device, scale)
             for device, share in zip(devices, shares, strict=True)
         )
         seconds.append(
@@ -359,10 +342,12 @@ def two_grids(kind: str, smoke: bool, at_once: int = 25) -> tuple[dict, list[dic
     }, rows
 
 
-def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple[dict, list[dict]]:
-    """Time epochs with and without ``deterministic``, each twice, and compare the weights to the last bit."""
+def repeated(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+    """Time epochs with and without ``deterministic``, each twice, and compare the weights to the
+    last bit.
+    """
     rows, metrics = [], {}
-    for compiled in (False, True) if compiled_too else (False,):
+    for compiled in (False, True) if kind == "cuda" else (False,):
         for deterministic in (False, True):
             task = {
                 "batch": setting["batch"],
@@ -372,7 +357,8 @@ def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple
             }
             both = [launch(task, 1, smoke) for _ in range(2)]
             rows += both
-            name = f"{'compiled' if compiled else 'eager'}, {'deterministic' if deterministic else 'free'}"
+            name = "compiled, " if compiled else "eager, "
+            name += "deterministic" if deterministic else "free"
             metrics[name] = {
                 "bit_equal": both[0].get("digest") == both[1].get("digest") is not None,
                 "epoch_seconds": both[0].get("epoch_seconds"),
@@ -383,19 +369,19 @@ def repeated(setting: dict, kind: str, smoke: bool, compiled_too: bool) -> tuple
     return metrics, rows
 
 
+MEASURES = {
+    "full-fit": full_fit,
+    "two-gpus": two_devices,
+    "captured": captured,
+    "grid": two_grids,
+    "deterministic": repeated,
+}
+
+
 def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
     """Measure one part and return its record."""
     kind, begun = options.device, time.perf_counter()
-    if part == "full-fit":
-        metrics, rows = full_fit(setting, torch.device(kind)), []
-    elif part == "two-gpus":
-        metrics, rows = two_devices(setting, kind, options.smoke)
-    elif part == "captured":
-        metrics, rows = captured(setting, kind, options.smoke)
-    elif part == "grid":
-        metrics, rows = two_grids(kind, options.smoke)
-    else:
-        metrics, rows = repeated(setting, kind, options.smoke, options.compiled)
+    metrics, rows = MEASURES[part](setting, kind, options.smoke)
     print(
         json.dumps({k: v for k, v in metrics.items() if k != "correlation"}, indent=1), flush=True
     )
@@ -421,9 +407,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for part in PARTS:
         parser.add_argument(f"--{part}", action="store_true")
-    parser.add_argument(
-        "--compiled", action="store_true", help="with --deterministic: compiled networks as well"
-    )
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
     )

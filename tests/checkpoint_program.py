@@ -1,4 +1,6 @@
-"""A small fit with every stage that a checkpoint holds; run as a program it is the one that the tests kill."""
+"""A small fit with every stage that a checkpoint holds; run as a program it is the one that the
+tests kill.
+"""
 
 import sys
 
@@ -34,7 +36,9 @@ def weights(result):
 
 
 def fit(folder):
-    """Algorithm 3 with cross-fitted warm-ups; the last stage is long enough to be killed in its middle."""
+    """Algorithm 3 with cross-fitted warm-ups; the last stage is long enough to be killed in its
+    middle.
+    """
     torch.set_num_threads(1)
     return fit_feasible_cevit(
         network(),

@@ -14,7 +14,7 @@ from cevit_lib.copula import CopulaParameters  # noqa: E402
 from cevit_lib.errors import DataError, ProvenanceError  # noqa: E402
 from cevit_lib.records import load_records  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
-from cevit_lib.training.algorithm import AlgorithmThree, Plan, Source  # noqa: E402
+from cevit_lib.training.algorithm import AlgorithmThree  # noqa: E402
 from cevit_lib.training.ensemble import SideBySide  # noqa: E402
 from studies.ablation import (  # noqa: E402
     data,
@@ -150,8 +150,7 @@ def test_a_cross_fitted_output_stands_in_its_patients_row(eyes, splits):
     wanted = [(SMOKE | {"fold": fold, "weights": "random"}, 7) for fold in (1, 2)]
     batch = fits.Batch(wanted, eyes, pretraining.Encoders("smoke"), CPU)
     oracle = Oracle(**vars(batch.networks))
-    sources = {"cross-fitted": Source(None, "cross-fitted")}
-    found = AlgorithmThree(oracle, Plan(batch.warm_up, batch.further, sources)).cross_fit()
+    found = AlgorithmThree(oracle, batch.warm_up, batch.further, {}, oracle).cross_fit()
     for own, split in zip(found, batch.splits, strict=True):
         assert torch.equal(own, eyes.y[split.train])
 

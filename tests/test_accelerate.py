@@ -53,8 +53,7 @@ def test_what_processes_share(together):
     _, found = together
     for one in found:
         assert one["unreached"] == [[5.0, 5.0], [5.0]]
-        assert one["joined"] == [0.0, 1.0, 2.0, 3.0, 4.0]
-        assert one["largest"] == 1.0 and one["agreed"] == 0
+        assert one["joined"] == [0, 1, 2, 3, 4] and one["everyone"] == [0, 1]
 
 
 def test_two_processes_train_as_one_does(together):

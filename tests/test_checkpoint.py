@@ -1,10 +1,13 @@
-"""A fit that is killed goes on; what it ends with is what it would have been. Early stop, parts, reruns."""
+"""A fit that is killed goes on; what it ends with is what it would have been. Early stop, parts,
+reruns.
+"""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -29,37 +32,37 @@ def data():
     return SyntheticPairs(80, np.random.default_rng(0), window=24)
 
 
+def warm_up(data, recipe, model=None, seed=5, **stage):
+    """Train a small network on the processor."""
+    rng, stage = np.random.default_rng(seed), {"device": "cpu"} | stage
+    return fit_warm_up(model or network(), data, recipe, rng=rng, **stage)
+
+
 def timeless(trace):
     return [{key: value for key, value in entry.items() if key != "seconds"} for entry in trace]
 
 
-def run_until(condition, folder, root):
-    """Run the program in a process of its own and kill it when the condition holds."""
+def killed_when(stage, folder, root):
+    """Run the program in a process of its own and kill it when the stage has its first epoch."""
     program = [sys.executable, root / "tests" / "checkpoint_program.py", folder]
-    here = {**os.environ, "PYTHONPATH": str(root)}
-    process = subprocess.Popen(program, cwd=root, env=here, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not condition():
+    process = subprocess.Popen(program, cwd=root, env=os.environ | {"PYTHONPATH": str(root)})
+    while process.poll() is None and not stage.is_file():
         time.sleep(0.002)
-    assert process.poll() is None, (
-        f"ended before it could be killed: {process.stderr.read()[-800:]}"
-    )
+    assert process.poll() is None, "ended before it could be killed"
     process.send_signal(signal.SIGKILL)
     process.wait()
 
 
-def test_a_fit_killed_twice_ends_bit_for_bit_as_one_that_was_not(tmp_path, root, whole):
+def test_a_killed_fit_ends_bit_for_bit_as_one_that_was_not(tmp_path, root, whole):
     folder = tmp_path / "state"
-    seen = lambda stage: Checkpoint(folder).path(stage)  # noqa: E731
-    run_until(lambda: (folder / "warm-up.pt.before").is_file(), folder, root)
-    run_until(lambda: seen("copula").is_file(), folder, root)
-    first = torch.load(seen("warm-up"), weights_only=True)
+    copula = Checkpoint(folder).path("copula")
+    killed_when(copula, folder, root)
+    first = torch.load(Checkpoint(folder).path("warm-up"), weights_only=True)
     assert first["finished"] and len(first["trace"]) == 12
-    assert not torch.load(seen("copula"), weights_only=True)["finished"], (
-        "killed too late to show anything"
-    )
+    assert not torch.load(copula, weights_only=True)["finished"], "killed too late"
     again = fit(folder)
-    assert torch.equal(weights(again.copula), weights(whole.copula))
-    assert torch.equal(weights(again.warm_up), weights(whole.warm_up))
+    for one, other in ((again.copula, whole.copula), (again.warm_up, whole.warm_up)):
+        assert torch.equal(weights(one), weights(other))
     assert torch.equal(again.parameters.correlation, whole.parameters.correlation)
     assert timeless(again.copula.trace) == timeless(whole.copula.trace)
     assert again.order == whole.order
@@ -70,49 +73,32 @@ def test_a_fit_killed_twice_ends_bit_for_bit_as_one_that_was_not(tmp_path, root,
 @pytest.mark.parametrize(
     "change, named",
     [
-        (dict(recipe=Recipe(3, 1e-3, 16)), "recipe epochs: 2 there, 3 here"),
-        (dict(recipe=Recipe(2, 2e-3, 16)), "recipe learning_rate"),
-        (dict(data=SyntheticPairs(80, np.random.default_rng(9), window=24)), "data:"),
-        (dict(seed=6), "order:"),
-        (dict(weights=2), "initial weights:"),
+        ({"recipe": Recipe(3, 1e-3, 16)}, "recipe epochs: 2 there, 3 here"),
+        ({"recipe": Recipe(2, 2e-3, 16)}, "recipe learning_rate"),
+        ({"data": SyntheticPairs(80, np.random.default_rng(9), window=24)}, "data:"),
+        ({"seed": 6}, "order:"),
+        ({"model": 2}, "initial weights:"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, named):
-    def run(recipe=Recipe(2, 1e-3, 16), data=data, seed=5, weights=1):  # noqa: B008
-        return fit_warm_up(
-            network(weights),
-            data,
-            recipe,
-            rng=np.random.default_rng(seed),
-            device="cpu",
-            checkpoint=tmp_path,
-        )
-
-    run()
-    with pytest.raises(ParameterError, match=named):
-        run(**change)
+    own = {"data": data, "recipe": Recipe(2, 1e-3, 16), "model": 1, "seed": 5}
+    refused = pytest.raises(ParameterError, match=named)
+    for asked, told in ((own, nullcontext()), (own | change, refused)):
+        with told:
+            made = asked | {"model": network(asked["model"])}
+            warm_up(**made, checkpoint=tmp_path)
 
 
 def test_a_checkpoint_knows_under_which_copula_it_was_trained(tmp_path, data):
-    warm = fit_warm_up(
-        network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(0), device="cpu"
-    )
-    for value, fits in ((0.3, True), (0.4, False)):
+    warm = warm_up(data, Recipe(1, 1e-3, 16))
+    for value, told in (
+        (0.3, nullcontext()),
+        (0.4, pytest.raises(ParameterError, match="loss: C")),
+    ):
         parameters = CopulaParameters(torch.eye(4) * (1 - value) + value, [1.0, 1.0])
-        run = lambda p=parameters: fit_copula(  # noqa: E731
-            warm,
-            data,
-            p,
-            Recipe(1, 1e-4, 16),
-            rng=np.random.default_rng(0),
-            device="cpu",
-            checkpoint=tmp_path,
-        )
-        if fits:
-            run()
-        else:
-            with pytest.raises(ParameterError, match="loss: CopulaLoss"):
-                run()
+        common = {"rng": np.random.default_rng(0), "device": "cpu", "checkpoint": tmp_path}
+        with told:
+            fit_copula(warm, data, parameters, Recipe(1, 1e-4, 16), **common)
 
 
 def test_a_torn_file_falls_back_on_the_one_before_it(tmp_path):
@@ -138,34 +124,29 @@ def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatc
     assert state.load("warm-up", {})["number"] == 1
 
 
-def test_early_stop_returns_the_best_epoch(data):
+@pytest.mark.parametrize("epochs", [30, 1])
+def test_early_stop_returns_the_best_epoch(data, epochs):
+    """Also where that is the last one."""
     held, seen = data.subset(np.arange(20)), data.subset(np.arange(20, 80))
-    recipe = Recipe(30, 2e-2, 16, schedule="constant", patience=2)
-    stopped = fit_warm_up(
-        network(), seen, recipe, rng=np.random.default_rng(5), validation=held, device="cpu"
-    )
+    recipe = Recipe(epochs, 2e-2, 16, schedule="constant", patience=2)
+    stopped = warm_up(seen, recipe, validation=held)
     losses = [entry["validation_loss"] for entry in stopped.trace]
     best = int(np.argmin(losses)) + 1
-    assert len(losses) == best + 2 < 30
+    assert len(losses) == min(best + 2, epochs)
     assert stopped.trace[-1]["restored_epoch"] == best
-    plain = Recipe(best, 2e-2, 16, schedule="constant")
-    short = fit_warm_up(
-        network(), seen, plain, rng=np.random.default_rng(5), validation=held, device="cpu"
-    )
+    short = warm_up(seen, Recipe(best, 2e-2, 16, schedule="constant"), validation=held)
     assert torch.equal(weights(stopped), weights(short))
     with pytest.raises(ParameterError, match="validation"):
-        fit_warm_up(network(), seen, recipe, rng=np.random.default_rng(5), device="cpu")
+        warm_up(seen, recipe)
 
 
 def test_a_batch_in_parts_makes_the_same_step(data):
-    def run(**further):
-        recipe = Recipe(2, 1e-3, 30, **further)
-        return fit_warm_up(
-            network(dropout=0.0), data, recipe, rng=np.random.default_rng(5), device="cpu"
-        )
-
-    whole, parts = run(), run(accumulation=4)
-    # sums of a few dozen float32 numbers in another order, and Adam's first steps, which divide by small numbers
+    whole, parts = (
+        warm_up(data, Recipe(2, 1e-3, 30, accumulation=parts), network(dropout=0.0))
+        for parts in (1, 4)
+    )
+    # sums of a few dozen float32 numbers in another order, and Adam's first steps, which divide by
+    # small numbers
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=2e-5)
     assert parts.trace[-1]["loss"] == pytest.approx(whole.trace[-1]["loss"], rel=1e-5)
 
@@ -175,23 +156,9 @@ def test_lack_of_memory_names_what_to_make_smaller(data, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(BiChannelViT, "forward", full)
-    with pytest.raises(
-        TrainingError, match=r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"
-    ):
-        fit_warm_up(
-            network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu"
-        )
-
-
-def test_compiled_training_leaves_the_names_of_the_weights(data, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda model, **_: torch._dynamo.optimize("eager")(model))
-    plain = fit_warm_up(
-        network(), data, Recipe(1, 1e-3, 16), rng=np.random.default_rng(5), device="cpu"
-    )
-    recipe = Recipe(1, 1e-3, 16, compiled=True)
-    compiled = fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu")
-    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
-    torch.testing.assert_close(weights(compiled), weights(plain))
+    told = r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"
+    with pytest.raises(TrainingError, match=told):
+        warm_up(data, Recipe(1, 1e-3, 16))
 
 
 def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkeypatch):
@@ -220,22 +187,12 @@ def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_de
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(model, "to", move)
     with pytest.raises(TrainingError, match="no such card"):
-        fit_warm_up(
-            model,
-            data,
-            Recipe(1, 1e-3, 16, deterministic=True),
-            rng=np.random.default_rng(5),
-            device="cuda",
-        )
+        warm_up(data, Recipe(1, 1e-3, 16, deterministic=True), model, device="cuda")
     assert order == ["workspace", "to"]
     with pytest.raises(ParameterError, match="'cuda:1' cannot be used here .CUDA devices here: 1"):
         loop.find_device("cuda:1")
 
 
 def test_deterministic_reruns_are_equal_to_the_last_bit(data):
-    recipe = Recipe(2, 1e-3, 16, deterministic=True)
-    runs = [
-        fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), device="cpu")
-        for _ in range(2)
-    ]
+    runs = [warm_up(data, Recipe(2, 1e-3, 16, deterministic=True)) for _ in range(2)]
     assert torch.equal(*(weights(run) for run in runs))

@@ -1,4 +1,6 @@
-"""A compiled network is compared with the uncompiled one before it is trained: a wrong gradient stops nothing."""
+"""A compiled network is compared with the uncompiled one before it is trained: a wrong gradient
+stops nothing.
+"""
 
 import contextlib
 import warnings
@@ -10,7 +12,7 @@ from checkpoint_program import network, weights
 
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.errors import TrainingError, WronglyCompiledWarning
-from cevit_lib.training import Checkpoint, Recipe, fit_warm_up
+from cevit_lib.training import Recipe, fit_warm_up
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
 
 
@@ -19,10 +21,9 @@ def data():
     return SyntheticPairs(80, np.random.default_rng(0), window=24)
 
 
-def fit(data, **recipe):
-    return fit_warm_up(
-        network(), data, Recipe(2, 1e-3, 16, **recipe), rng=np.random.default_rng(5), device="cpu"
-    )
+def fit(data, checkpoint=None, **recipe):
+    recipe, stage = Recipe(2, 1e-3, 16, **recipe), {"device": "cpu", "checkpoint": checkpoint}
+    return fit_warm_up(network(), data, recipe, rng=np.random.default_rng(5), **stage)
 
 
 def forgetful(model, **_):
@@ -35,8 +36,13 @@ def forgetful(model, **_):
     return program
 
 
-def test_a_program_that_forgets_gradients_is_not_used(data, monkeypatch):
-    plain = fit(data)
+@pytest.fixture(scope="module")
+def plain():
+    """The fit that nothing was compiled for."""
+    return fit(SyntheticPairs(80, np.random.default_rng(0), window=24))
+
+
+def test_a_program_that_forgets_gradients_is_not_used(data, plain, monkeypatch):
     monkeypatch.setattr(torch, "compile", forgetful)
     told = "goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"
     with pytest.warns(WronglyCompiledWarning, match=told):
@@ -46,8 +52,8 @@ def test_a_program_that_forgets_gradients_is_not_used(data, monkeypatch):
     )  # weights, dropout and order are as if nothing was compared
 
 
-def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, monkeypatch):
-    plain, used = fit(data), []
+def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, plain, monkeypatch):
+    used = []
 
     def right(model, **_):
         def program(images):
@@ -61,25 +67,17 @@ def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, 
         warnings.simplefilter("error")
         compiled = fit(data, compiled=True)
     assert torch.equal(weights(compiled), weights(plain))
-    # compared once, without dropout and on a batch of training's size; then every step of two epochs
+    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
+    # compared once, without dropout and on a batch of training's size; then every step of two
+    # epochs
     assert used == [(False, 16)] + [(True, 16)] * 10
 
 
 def test_a_finished_stage_compiles_nothing_when_its_fit_is_resumed(data, tmp_path, monkeypatch):
-    def train():
-        return fit_warm_up(
-            network(),
-            data,
-            Recipe(2, 1e-3, 16, compiled=True),
-            rng=np.random.default_rng(5),
-            device="cpu",
-            checkpoint=Checkpoint(tmp_path),
-        )
-
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    first = train()
+    first = fit(data, tmp_path, compiled=True)
     monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("compiled for no step"))
-    assert torch.equal(weights(train()), weights(first))
+    assert torch.equal(weights(fit(data, tmp_path, compiled=True)), weights(first))
 
 
 def test_a_batch_in_parts_is_compared_in_the_size_of_a_part(data, monkeypatch):
@@ -108,7 +106,9 @@ def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was(
 
 
 def test_what_zero_weights_hide_is_seen_since_they_are_moved():
-    """Low-rank adaptation starts with B = 0, so that a program that forgets A's gradient is right at the start."""
+    """Low-rank adaptation starts with B = 0, so that a program that forgets A's gradient is right
+    at the start.
+    """
     model = torch.nn.Sequential(
         torch.nn.Linear(768, 8, bias=False), torch.nn.Linear(8, 768, bias=False)
     )
@@ -133,7 +133,8 @@ def test_relative_difference_by_hand():
     assert relative_difference((outputs, outputs), (wrong, right)) == pytest.approx(
         0.5 / (0.0 + 0.1 * 10)
     )
-    # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 / (3 + .5)
+    # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 /
+    # (3 + .5)
     assert relative_difference((outputs, outputs), ({"b": right["b"]}, right)) == pytest.approx(
         10 / 11
     )

@@ -127,18 +127,20 @@ def test_a_diverged_member_is_named_and_counts_must_agree(study):
 
 
 def test_a_program_with_wrong_gradients_is_dropped(study):
-    """A compiler's mistake looks like networks that do not learn: the gradients are compared before they are used."""
+    """A compiler's mistake looks like networks that do not learn: the gradients are compared before
+    they are used.
+    """
     _, members = study
     ensemble = Ensemble([network(k) for k in range(2)])
     images = members.images[torch.as_tensor(members.rows[:, :20])]
     before = {name: value.detach().clone() for name, value in ensemble.parameters.items()}
-    plain = ensemble.program.plain
+    plain = ensemble.plain
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (
             ensemble.trust_compiler(images, "float32", chunk=8) < 1e-4
         )  # the same program, other chunks
-    assert ensemble.program.run is plain
+    assert ensemble.program is plain
 
     def forgetful(parameters, buffers, images):
         """Give the right outputs, and no gradient to what the second member's adapters hold."""
@@ -148,14 +150,15 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
         }
         return plain(kept, buffers, images)
 
-    ensemble.program.run, ensemble.compiled = forgetful, True
+    ensemble.program, ensemble.compiled = forgetful, True
     with pytest.warns(UserWarning, match="goes on uncompiled"):
         assert 0.4 < ensemble.trust_compiler(images, "float32") <= 1.0
-    assert ensemble.program.run is plain and not ensemble.compiled
+    assert ensemble.program is plain and not ensemble.compiled
     assert all(torch.equal(before[name], value) for name, value in ensemble.parameters.items())
     assert all(value.grad is None for value in ensemble.parameters.values())
 
 
+@pytest.mark.weekly
 def test_the_compiled_program_has_the_gradients_of_the_uncompiled_one(study):
     _, members = study
     ensemble = Ensemble([network(k) for k in range(2)], compiled=True)

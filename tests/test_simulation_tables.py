@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from cevit_lib.errors import ProvenanceError
 from studies.simulation import figures, settings, tables
 from studies.study import Grid, find
 from studies.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
 
 RNG = np.random.default_rng(5)
+SMALL = ("", "-size", "-equal-steps", "-strength", "-overfitting")
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 
 
@@ -23,7 +23,9 @@ def smoke():
 
 @pytest.fixture(scope="module")
 def planted(smoke):
-    """The paper's 50 folds with known numbers: noise by data set and fold, a gain of .01 in MAE by dependence alone."""
+    """The paper's 50 folds with known numbers: noise by data set and fold, a gain of .01 in MAE by
+    dependence alone.
+    """
     made = []
     for d in range(10):
         level = RNG.normal(0, 0.02)
@@ -122,11 +124,6 @@ def test_a_grid_with_gaps_says_so_everywhere(planted):
     assert verdict.word == NOT_RUN and "37 of 50" in verdict.because
 
 
-def test_without_records_the_message_names_the_run_that_makes_them(tmp_path):
-    with pytest.raises(ProvenanceError, match="python -m studies simulation-size"):
-        find("simulation-size").collect("stored", tmp_path)
-
-
 def test_stored_records_are_those_of_the_grid():
     grid = find("simulation-tuning").collect("stored")
     assert grid.complete and grid.expected == len(settings.grid("simulation-tuning")) == 35
@@ -221,7 +218,9 @@ def test_pictures_of_a_smoke_grid_are_marked(smoke):
 
 
 def test_networks_left_behind_are_counted_by_arm(planted):
-    """Two folds whose labels were not learnt are counted, and do not weigh on the mean of the others."""
+    """Two folds whose labels were not learnt are counted, and do not weigh on the mean of the
+    others.
+    """
     records = copy.deepcopy(planted.records)
     expected = np.mean(
         [(r["metrics"]["true"]["AUC y3"] + r["metrics"]["true"]["AUC y4"]) / 2 for r in records[2:]]
@@ -234,13 +233,6 @@ def test_networks_left_behind_are_counted_by_arm(planted):
     count, total, mean = found.loc["true"]
     assert (count, total) == (2, 50) and mean == pytest.approx(expected, abs=1e-4)
     assert found.loc["held-out"].iloc[0] == 0
-
-
-def test_a_study_without_records_is_an_empty_grid_only_where_it_may_be(tmp_path):
-    with pytest.raises(ProvenanceError, match="no record"):
-        find("simulation-size").collect("stored", tmp_path)
-    grid = find("simulation-size").collect("stored", tmp_path, required=False)
-    assert grid.records == [] and grid.note == "0 of 40 folds" and not grid.complete
 
 
 def test_the_table_by_epochs_holds_the_planted_means(planted):
@@ -266,55 +258,40 @@ def test_the_table_by_epochs_holds_the_planted_means(planted):
 
 def test_what_the_alternative_texts_of_the_small_grids_say_is_in_the_records():
     """They are typed, so they are held to the records."""
-    names = (
-        "simulation",
-        "simulation-size",
-        "simulation-equal-steps",
-        "simulation-strength",
-        "simulation-overfitting",
-    )
-    main, size, steps, strength, long = (find(name).collect("stored") for name in names)
-    rows = tables.sensitivity(
-        [main, strength], "strength", "independence", ("held-out",)
-    ).set_index("strength")
-    assert (
-        rows.loc[0, "low"] < 0 < rows.loc[0, "high"]
-        and rows["difference"].loc[0.25:].is_monotonic_decreasing
-    )
-    error = tables.estimate_errors([main, strength], "strength").pivot(
-        index="strength", columns="a"
-    )["estimate_error"]
+    grids = {name: find(f"simulation{name}").collect("stored") for name in SMALL}
+    main, size, steps, strength, long = grids.values()
+
+    def errors(grid, by):
+        table = tables.estimate_errors([main, grid], by)
+        return table.pivot(index=by, columns="a")["estimate_error"]
+
+    def rows_of(grid, by, control, *arms):
+        return tables.sensitivity([main, grid], by, control, arms)
+
+    rows = rows_of(strength, "strength", "independence", "held-out").set_index("strength")
+    assert rows.loc[0, "low"] < 0 < rows.loc[0, "high"]
+    assert rows["difference"].loc[0.25:].is_monotonic_decreasing
+    error = errors(strength, "strength")
     assert error[["held-out", "in-sample"]].max().max() < 0.1 and error["fmcem"].min() > 0.3
 
-    rows = tables.sensitivity([main, size], "n", "independence", ("held-out",)).set_index("n")
+    rows = rows_of(size, "n", "independence", "held-out").set_index("n")
     few = rows.loc[[500, 1000, 2000]]
     assert (few["difference"] < 2 * rows.loc[10_000, "difference"]).all()
-    error = tables.estimate_errors([main, size], "n").pivot(index="n", columns="a")[
-        "estimate_error"
-    ]
-    exact = error[["held-out", "in-sample"]]
+    exact = errors(size, "n")[["held-out", "in-sample"]]
     assert (exact.loc[:5000] / exact.loc[10_000]).stack().between(2.5, 4.5).all()
     worse = tables.against_start(size).drop(columns=["AUC of warm-ups", "MAE"]).astype(float)
     assert (worse.loc[:2000] > 0).all(axis=None) and (worse.loc[5000] < 0).all()
 
-    rows = tables.sensitivity([main, steps], "n", "independence", ("held-out",)).set_index("n")
+    rows = rows_of(steps, "n", "independence", "held-out").set_index("n")
     assert rows.loc[500, "low"] > 0 and rows["difference"].idxmin() == 5000
-    error = tables.estimate_errors([main, steps], "n").pivot(index="n", columns="a")[
-        "estimate_error"
-    ]
-    assert (
-        error.loc[:1000, ["fmcem", "in-sample"]].min(axis=None) > 0.5
-        and error["held-out"].max() < 0.21
-    )
+    error = errors(steps, "n")
+    assert error.loc[:1000, ["fmcem", "in-sample"]].min(axis=None) > 0.5
+    assert error["held-out"].max() < 0.21
 
-    arms = ("fmcem", "in-sample", "held-out", "true")
-    rows = tables.sensitivity([main, long], "epochs", "empirical", arms).pivot(
-        index="epochs", columns="a"
-    )
+    rows = rows_of(long, "epochs", "empirical", "fmcem", "in-sample", "held-out", "true")
+    rows = rows.pivot(index="epochs", columns="a")
     gain = -rows["difference"]
-    error = tables.estimate_errors([main, long], "epochs").pivot(index="epochs", columns="a")[
-        "estimate_error"
-    ]
+    error = errors(long, "epochs")
     assert gain["in-sample"].idxmin() == gain["held-out"].idxmin() == gain["fmcem"].idxmax() == 16
     assert gain.loc[32, "true"] > 2 * gain.loc[32].drop("true").max()
     assert error.loc[32, "fmcem"] > 0.6 and error.loc[32, "in-sample"] > 0.6
@@ -338,19 +315,6 @@ def test_more_steps_are_compared_by_data_sets_that_differ(planted):
     half = student.ppf(0.975, (a + b) ** 2 / (a**2 / 4 + b**2 / 4)) * np.sqrt(a + b)
     assert said.count("\n") == 0 and "AUC 0.700 instead of 0.520" in said
     assert f"{0.18 - half:+.3f} to {0.18 + half:+.3f}): **better**" in said
-
-
-def test_the_words_by_epochs_are_those_of_the_planted_differences(planted):
-    """Three data sets a length: the held-out arm is better than fmcem after 4 epochs and worse after 8."""
-    records = copy.deepcopy([r for r in planted.records if r["configuration"]["fold"] <= 2][:12])
-    for k, record in enumerate(records):
-        epochs = 4 if k < 6 else 8
-        record["configuration"]["warm_up"] = record["configuration"]["warm_up"] | {"epochs": epochs}
-        shift = (0.1 if epochs == 4 else -0.1) + 0.001 * (k % 5)
-        for metric in ("MAE y1", "MAE y2"):
-            record["metrics"]["fmcem"][metric] = record["metrics"]["held-out"][metric] + shift
-    said = tables.say_by_epochs([Grid("simulation-overfitting", records, 12)], ("MAE",))
-    assert "against fmcem: better after 4, worse after 8 epochs." in said
 
 
 def test_each_arm_is_set_against_its_own_warm_up(planted):

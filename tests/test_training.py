@@ -1,4 +1,6 @@
-"""Training: Algorithm 3 step by step, units undone, bit-equal reruns, clear stops, models that survive a process."""
+"""Training: Algorithm 3 step by step, units undone, bit-equal reruns, clear stops, models that
+survive a process.
+"""
 
 import json
 import math
@@ -17,10 +19,10 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     DataError,
     FrozenRandomWeightsWarning,
-    NotConvergedWarning,
     ParameterError,
     TrainingError,
 )
+from cevit_lib.estimation import ExactEM
 from cevit_lib.training import (
     PAPER_COPULA,
     PAPER_WARM_UP,
@@ -35,6 +37,7 @@ from cevit_lib.training import (
     save_model,
     streams,
 )
+from cevit_lib.training import feasible as module
 
 NAME = "vit_tiny_patch16_224"
 SMALL = dict(img_size=9, patch_size=3, in_chans=1, embed_dim=24, depth=1, num_heads=2)
@@ -73,52 +76,40 @@ class Mean(torch.nn.Module):
         return means[:, [0, 1, 0, 1]] * self.slope + self.shift
 
 
-# ---- recipes and units ----------------------------------------------------------------------------------------------
+# ---- recipes and units
+# ----------------------------------------------------------------------------------------------
 
 
-def test_step_schedule_is_torchs():
-    recipe = PAPER_WARM_UP
-    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=recipe.learning_rate)
+def test_schedules_are_torchs_steps_or_rise_and_fall():
+    recipe, rate = PAPER_WARM_UP, torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.Adam([rate], lr=recipe.learning_rate)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.9)
     for epoch in range(recipe.epochs):
         mine = recipe.learning_rate * recipe.factor(epoch * 7 + 3, 7)
         assert mine == pytest.approx(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    assert (PAPER_COPULA.epochs, PAPER_COPULA.learning_rate, PAPER_COPULA.step_epochs) == (
-        60,
-        1e-4,
-        2,
-    )
+    printed = PAPER_COPULA.epochs, PAPER_COPULA.learning_rate, PAPER_COPULA.step_epochs
+    assert printed == (60, 1e-4, 2)
+    cosine = [Recipe(epochs=10, rise=0.1).factor(step, 10) for step in range(100)]
+    assert cosine[:10] == sorted(cosine[:10]) and cosine[10:] == sorted(cosine[10:], reverse=True)
+    assert max(cosine) == cosine[10] == 1.0 and cosine[-1] < 1e-3
 
 
-def test_cosine_schedule_rises_then_falls_to_zero():
-    recipe = Recipe(epochs=10, rise=0.1)
-    factors = [recipe.factor(step, 10) for step in range(100)]
-    assert factors[:10] == sorted(factors[:10]) and factors[10:] == sorted(
-        factors[10:], reverse=True
-    )
-    assert max(factors) == factors[10] == 1.0 and factors[-1] < 1e-3
-
-
-def test_recipes_out_of_range_are_refused():
-    for wrong in (
-        dict(epochs=0),
-        dict(learning_rate=0),
-        dict(rise=1.0),
-        dict(optimizer="sgd"),
-        dict(clip=-1.0),
-    ):
-        with pytest.raises(ParameterError):
-            Recipe(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": 0}, {"learning_rate": 0}, {"rise": 1.0}, {"optimizer": "sgd"}, {"clip": -1.0}],
+)
+def test_recipes_out_of_range_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ParameterError, match=name):
+        Recipe(**wrong)
 
 
 def test_biases_and_single_numbers_are_never_decayed():
     groups = Recipe(weight_decay=0.3).build_optimizer(build().parameters()).param_groups
-    assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
-    assert all(p.dim() >= 2 for p in groups[0]["params"]) and all(
-        p.dim() < 2 for p in groups[1]["params"]
-    )
+    decayed = {p.dim() >= 2: group["weight_decay"] for group in groups for p in group["params"]}
+    assert decayed == {True: 0.3, False: 0.0}
 
 
 def test_standardisation_uses_what_is_observed_and_is_undone():
@@ -158,7 +149,8 @@ def test_streams_are_independent_and_do_not_depend_on_each_other():
     assert first.order.random() == again.order.random() != fold.order.random()
 
 
-# ---- the loop -------------------------------------------------------------------------------------------------------
+# ---- the loop ------------------------------------------------------------------------------------
+# -------------------
 
 
 def test_one_step_is_the_gradient_step_of_the_mean_loss():
@@ -191,21 +183,19 @@ def test_training_improves_on_the_mean_and_nears_the_truth():
     assert [entry["epoch"] for entry in fit.trace] == list(range(1, 13))
 
 
-def test_reruns_are_equal_bit_for_bit_and_other_seeds_are_not():
+def test_reruns_are_equal_bit_for_bit_and_leave_torchs_randomness_alone():
     data = draw()
-    runs = [
-        fit_warm_up(build(proj_drop_rate=0.1), data, QUICK, rng=np.random.default_rng(seed))
-        for seed in (4, 4, 5)
-    ]
-    first, again, other = (predict_outputs(fit, data) for fit in runs)
-    assert torch.equal(first, again) and not torch.equal(first, other)
-
-
-def test_training_leaves_torchs_global_randomness_alone():
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    fit_warm_up(build(), draw(), QUICK, rng=np.random.default_rng(0))
+    first, again, other = (
+        predict_outputs(
+            fit_warm_up(build(proj_drop_rate=0.1), data, QUICK, rng=np.random.default_rng(seed)),
+            data,
+        )
+        for seed in (4, 4, 5)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -218,63 +208,54 @@ def test_missing_responses_are_left_out_not_spread():
     assert torch.isfinite(predict_outputs(fit, part)).all()
 
 
-def test_a_patient_with_broken_pixels_is_named():
-    data = draw(40)
-    images = data.images.clone()
-    images[17, 1, 0, 4, 4] = float("nan")
-    with pytest.raises(
-        TrainingError, match=r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'"
-    ):
-        fit_warm_up(build(), data.replace(images=images), QUICK, rng=np.random.default_rng(0))
+BROKEN = draw(40).images.clone()
+BROKEN[17, 1, 0, 4, 4] = float("nan")
 
 
-def test_divergence_names_epoch_batch_and_learning_rate():
-    recipe = Recipe(5, 1e30, 20, "adam", 0.0, "constant", clip=None)
-    with pytest.raises(
-        TrainingError, match=r"epoch \d, batch \d of 8.*learning rate 1e\+30 is too large"
-    ):
-        fit_warm_up(build(), draw(), recipe, rng=np.random.default_rng(0))
+@pytest.mark.parametrize(
+    "changes, recipe, told",
+    [
+        (
+            {"images": BROKEN},
+            QUICK,
+            r"warm-up: .* epoch 1, batch 1 of 1: the images of patient 'S00017'",
+        ),
+        (
+            {},
+            Recipe(5, 1e30, 20, "adam", 0.0, "constant", clip=None),
+            r"epoch \d, batch \d of 2.*learning rate 1e\+30 is too large",
+        ),
+        (
+            {"images": torch.zeros(40, 2, 1, 9, 9)},
+            Recipe(6, 1e-3, 30),
+            r"epoch 3 .*same for every patient.*carry no signal",
+        ),
+    ],
+)
+def test_a_fit_that_cannot_succeed_stops_and_says_why(changes, recipe, told):
+    with pytest.raises(TrainingError, match=told):
+        fit_warm_up(build(), draw(40).replace(**changes), recipe, rng=np.random.default_rng(0))
 
 
-def test_a_constant_predictor_stops_the_fit():
-    blank = draw(60).replace(images=torch.zeros(60, 2, 1, 9, 9))
-    with pytest.raises(TrainingError, match=r"epoch 3 .*same for every patient.*carry no signal"):
-        fit_warm_up(build(), blank, Recipe(6, 1e-3, 30), rng=np.random.default_rng(0))
-
-
-# ---- Algorithm 3 ----------------------------------------------------------------------------------------------------
+# ---- Algorithm 3 ---------------------------------------------------------------------------------
+# -------------------
 
 
 @pytest.fixture(scope="module")
 def feasible():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        return fit_feasible_cevit(
-            build(),
-            draw(300),
-            warm_up=Recipe(5, 3e-3, 40),
-            copula=Recipe(2, 3e-4, 40),
-            rng=np.random.default_rng(0),
-        )
+    recipes = {"warm_up": Recipe(5, 3e-3, 40), "copula": Recipe(2, 3e-4, 40)}
+    return fit_feasible_cevit(build(), draw(300), rng=np.random.default_rng(0), **recipes)
 
 
-def test_stages_follow_each_other_and_the_warm_up_stays(feasible):
+def test_stages_follow_each_other_and_the_estimate_is_of_held_out_patients(feasible):
     assert [e["stage"] for e in feasible.copula.trace] == ["warm-up"] * 5 + ["copula"] * 2
-    assert len(feasible.warm_up.trace) == 5
-    assert set(feasible.seen.ids).isdisjoint(feasible.held_out.ids) and len(feasible.held_out) == 30
+    assert len(feasible.warm_up.trace) == 5 and len(feasible.held_out) == 30
+    assert set(feasible.seen.ids).isdisjoint(feasible.held_out.ids)
     data = draw(20, seed=3)
-    assert not torch.equal(
-        predict_outputs(feasible.warm_up, data), predict_outputs(feasible.copula, data)
-    )
-
-
-def test_the_estimate_comes_from_the_held_out_patients(feasible):
-    from cevit_lib.estimation import ExactEM
-
+    both = (predict_outputs(fit, data) for fit in (feasible.warm_up, feasible.copula))
+    assert not torch.equal(*both)
     outputs = predict_outputs(feasible.warm_up, feasible.held_out)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        again = ExactEM().fit(outputs, feasible.held_out.y).parameters_
+    again = ExactEM().fit(outputs, feasible.held_out.y).parameters_
     torch.testing.assert_close(feasible.parameters.correlation, again.correlation)
     torch.testing.assert_close(feasible.parameters.scale, again.scale)  # raw units
 
@@ -298,32 +279,20 @@ def test_copula_training_lowers_the_copula_loss(feasible):
     assert after < before
 
 
-@pytest.mark.parametrize("where", ["train", "cross-fitted"])
-def test_other_places_to_estimate_on(where):
-    fit = fit_feasible_cevit(
-        build(),
-        draw(120),
-        estimate_on=where,
-        warm_up=QUICK,
-        copula=QUICK,
-        rng=np.random.default_rng(0),
-        folds=2,
-    )
-    assert (
-        fit.held_out is None and len(fit.seen) == 120 and fit.copula.notes["estimate_on"] == where
-    )
-
-
-def test_preset_paper_is_fmcem_on_training_residuals_in_raw_units(monkeypatch):
-    from cevit_lib.training import feasible as module
-
+def test_other_places_to_estimate_on(monkeypatch):
+    data, recipes = draw(120), {"warm_up": QUICK, "copula": QUICK}
     monkeypatch.setattr(module, "PAPER_WARM_UP", QUICK)
     monkeypatch.setattr(module, "PAPER_COPULA", QUICK)
-    fit = fit_feasible_cevit(build(), draw(120), preset="paper", rng=np.random.default_rng(0))
-    assert type(fit.estimator).__name__ == "FastMCEM" and fit.copula.notes["estimate_on"] == "train"
-    assert fit.copula.standardisation.sd.tolist() == [1.0, 1.0]
-    with pytest.raises(ParameterError, match="preset"):
-        fit_feasible_cevit(build(), draw(20), preset="ours", rng=np.random.default_rng(0))
+    crossed = recipes | {"estimate_on": "cross-fitted", "folds": 2}
+    for options, where in ((crossed, "cross-fitted"), ({"preset": "paper"}, "train")):
+        fit = fit_feasible_cevit(build(), data, rng=np.random.default_rng(0), **options)
+        assert fit.held_out is None and len(fit.seen) == 120
+        assert fit.copula.notes["estimate_on"] == where
+    assert type(fit.estimator).__name__ == "FastMCEM"
+    assert fit.copula.standardisation.sd.tolist() == [1.0, 1.0]  # raw units
+    for wrong in ({"preset": "ours"}, {"estimate_on": "test"}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            fit_feasible_cevit(build(), data, rng=np.random.default_rng(0), **wrong)
 
 
 def test_a_near_singular_estimate_is_shrunk_and_said(monkeypatch):
@@ -375,7 +344,8 @@ def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
         )
 
 
-# ---- predictions ----------------------------------------------------------------------------------------------------
+# ---- predictions ---------------------------------------------------------------------------------
+# -------------------
 
 
 def test_predictions_are_coherent(feasible):
@@ -401,7 +371,8 @@ def test_predictions_without_an_estimate_are_independent():
     assert torch.equal(got.classes(), got.classes("marginal"))
 
 
-# ---- saving ---------------------------------------------------------------------------------------------------------
+# ---- saving --------------------------------------------------------------------------------------
+# -------------------
 
 
 def with_parameters(model) -> object:

@@ -1,4 +1,6 @@
-"""What is said of the speed of training: from planted records, and operations against the closed form."""
+"""What is said of the speed of training: from planted records, and operations against the closed
+form.
+"""
 
 import pytest
 

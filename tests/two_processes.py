@@ -1,4 +1,6 @@
-"""What each of two processes runs in test_accelerate; argument: a folder, into which the first one writes."""
+"""What each of two processes runs in test_accelerate; argument: a folder, into which the first one
+writes.
+"""
 
 import json
 import sys
@@ -55,7 +57,9 @@ def warm_up(checkpoint=None):
 
 
 def unreached():
-    """A parameter that only the second process reaches still gets its gradient, and nothing waits for ever."""
+    """A parameter that only the second process reaches still gets its gradient, and nothing waits
+    for ever.
+    """
     crew, weight = processes(), torch.nn.Parameter(torch.ones(2))
     other = torch.nn.Parameter(torch.ones(1))
     loss = (3 * weight).sum() + (5 * other).sum() if crew.index else (2 * weight).sum()
@@ -70,9 +74,8 @@ if __name__ == "__main__":
     rows = crew.share(np.arange(5))
     found = {
         "unreached": unreached(),
-        "joined": crew.join(torch.as_tensor(rows, dtype=torch.float64), 5).tolist(),
-        "largest": crew.largest(float(crew.index)),
-        "agreed": crew.agree(crew.index),
+        "joined": torch.cat(crew.everyone(torch.as_tensor(rows))).tolist(),
+        "everyone": crew.everyone(crew.index),
     }
     fit, outputs = warm_up(folder / "state")
     found |= {"trace": fit.trace, "outputs": outputs.tolist()}

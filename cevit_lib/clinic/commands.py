@@ -97,7 +97,7 @@ class FoldOfFit:
 
     def record(self, crew: Any) -> dict[str, Any]:
         """Return the fold's record, fitted now where there is none yet, or no model of it."""
-        known = crew.agree(find_record(*self.identity, self.options.results))
+        known = crew.everyone(find_record(*self.identity, self.options.results))[0]
         there = self.saved is None or self.saved.exists()
         if known is not None and there:
             print(f"{self.name}: record {known['id']} exists, skipped", flush=True)

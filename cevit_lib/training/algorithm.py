@@ -26,14 +26,6 @@ Parameters = Sequence[CopulaParameters]
 """One a network, in the responses' own units."""
 
 
-class Estimator(Protocol):
-    """What the second step needs of an estimator of ``cevit_lib.estimation``."""
-
-    parameters_: CopulaParameters
-
-    def fit(self, outputs: Tensor, y: Tensor) -> "Estimator": ...
-
-
 class Networks(Protocol):
     """One network or many side by side, with their patients."""
 
@@ -65,87 +57,34 @@ class Networks(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Where an estimate comes from: the estimator, and whose outputs it sees."""
+    """Where an estimate comes from.
 
-    estimator: Callable[[], Estimator]
+    Attributes
+    ----------
+    estimator : callable
+        Returns a fresh estimator of ``cevit_lib.estimation``.
+    part : {"held-out", "train", "cross-fitted"}
+        Whose outputs it sees.
+    """
+
+    estimator: Callable[[], Any]
     part: Literal["held-out", "train", "cross-fitted"]
 
 
-@dataclass(frozen=True)
-class Arm:
-    """A training that differs from the others by its loss alone.
-
-    Attributes
-    ----------
-    name : str
-        Of the stage.
-    estimate : str or None
-        Which copula parameters it trains under; ``None`` is the empirical loss.
-    independent : bool
-        Of the estimate only the scales are used.
-    from_scratch : bool
-        It starts from the initial weights and takes the place of the warm-up.
-    order : int
-        Which order of the patients it sees; every arm after the warm-up should see the same.
-    """
-
-    name: str
-    estimate: str | None = None
-    independent: bool = False
-    from_scratch: bool = False
-    order: int = FURTHER
-
-    def parameters(self, estimates: Mapping[str, Parameters]) -> Parameters | None:
-        """Return the copula parameters of the arm's loss, if it has any."""
-        if self.estimate is None:
-            return None
-        chosen = estimates[self.estimate]
-        if not self.independent:
-            return chosen
-        return [CopulaParameters.independent(own.scale, own.p1) for own in chosen]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the three steps are made with.
-
-    Attributes
-    ----------
-    warm_up, further : Recipe
-        Of step 1, and of step 3 and its controls.
-    sources : mapping of str to Source
-        The estimates of step 2, by name.
-    arms : sequence of Arm
-        What is to be trained; those that have a record already need not be named.
-    known : mapping of str to Parameters
-        Copula parameters that are not estimated, such as the truth of drawn data.
-    """
-
-    warm_up: Recipe
-    further: Recipe
-    sources: Mapping[str, Source]
-    arms: Sequence[Arm] = ()
-    known: Mapping[str, Parameters] = field(default_factory=dict)
-
-    @property
-    def needs_fresh(self) -> bool:
-        """Whether something starts from the initial weights besides the warm-up."""
-        crossed = any(source.part == "cross-fitted" for source in self.sources.values())
-        return crossed or any(arm.from_scratch for arm in self.arms)
-
-
+@dataclass
 class AlgorithmThree:
     """Algorithm 3, step by step.
 
-    Parameters
+    Attributes
     ----------
     networks : Networks
         Fresh ones; the warm-up trains them in place.
-    plan : Plan
-        Recipes, estimates, arms.
-
-    Attributes
-    ----------
+    first, further : Recipe
+        Of step 1, and of step 3 and its controls.
+    sources : mapping of str to Source
+        The estimates of step 2, by name.
+    fresh : Networks, optional
+        A copy of the networks before the warm-up, for what else starts from the initial weights.
     outputs : dict
         What the estimates saw, by part of the patients.
     estimates : dict
@@ -154,16 +93,19 @@ class AlgorithmThree:
         By stage, one a network.
     """
 
-    def __init__(self, networks: Networks, plan: Plan) -> None:
-        self.networks, self.plan = networks, plan
-        self.fresh = networks.copy() if plan.needs_fresh else None
-        self.outputs: dict[str, list[Tensor]] = {}
-        self.estimates: dict[str, Parameters] = {}
-        self.traces: dict[str, list[list[dict[str, Any]]]] = {}
+    networks: Networks
+    first: Recipe
+    further: Recipe
+    sources: Mapping[str, Source]
+    fresh: Networks | None = None
+    outputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    estimates: dict[str, Parameters] = field(default_factory=dict)
+    traces: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
 
     def warm_up(self) -> Networks:
         """Step 1: train under the empirical loss."""
-        return self._train(self.networks, Arm("warm-up", from_scratch=True, order=WARM_UP))
+        self.traces["warm-up"] = self.networks.train("warm-up", self.first, None, WARM_UP)
+        return self.networks
 
     def cross_fit(self) -> list[Tensor]:
         """Return outputs for every training patient from a warm-up that has not seen him.
@@ -173,42 +115,60 @@ class AlgorithmThree:
         """
         found = [full_like(y, nan) for y in self.fresh.responses("train")]
         for number, (networks, places) in enumerate(self.fresh.cross_fits()):
-            name, order = f"cross-fit {number + 1}", CROSS_FIT + number
-            self._train(networks, Arm(name, from_scratch=True, order=order))
+            stage = f"cross-fit {number + 1}"
+            self.traces[stage] = networks.train(stage, self.first, None, CROSS_FIT + number)
             for own, place, outputs in zip(
                 found, places, networks.outputs("left-out"), strict=True
             ):
                 own[place] = outputs
-        self.outputs["cross-fitted"] = found
         return found
 
     def estimate(self) -> dict[str, Parameters]:
-        """Step 2: estimate the copula parameters, from every source of the plan."""
-        for name, source in self.plan.sources.items():
+        """Step 2: estimate the copula parameters, from every source."""
+        for name, source in self.sources.items():
+            crossed = source.part == "cross-fitted"
             if source.part not in self.outputs:
-                crossed = source.part == "cross-fitted"
                 seen = self.cross_fit() if crossed else self.networks.outputs(source.part)
                 self.outputs[source.part] = seen
-            responses = self.networks.responses(source.part.replace("cross-fitted", "train"))
+            responses = self.networks.responses("train" if crossed else source.part)
             outputs = self.outputs[source.part]
             self.estimates[name] = self.networks.estimate(source, outputs, responses)
-        self.estimates |= self.plan.known
         return self.estimates
 
-    def train(self, arm: Arm) -> Networks:
-        """Step 3, or a control: train copies of the warm-up, under the arm's loss."""
-        start = self.fresh if arm.from_scratch else self.networks
-        return self._train(start.copy(), arm)
+    def train(
+        self,
+        arm: str,
+        parameters: Parameters | None = None,
+        *,
+        from_scratch: bool = False,
+        order: int = FURTHER,
+    ) -> Networks:
+        """Step 3, or a control: train copies of the warm-up further.
 
-    def _train(self, networks: Networks, arm: Arm) -> Networks:
-        recipe = self.plan.warm_up if arm.from_scratch else self.plan.further
-        parameters = arm.parameters(self.estimates)
-        self.traces[arm.name] = networks.train(arm.name, recipe, parameters, arm.order)
-        return networks
+        Parameters
+        ----------
+        arm : str
+            Name of the stage.
+        parameters : list of CopulaParameters, optional
+            Held fixed, one a network; without them the loss is the empirical one.
+        from_scratch : bool
+            The arm starts from the initial weights and takes the place of the warm-up.
+        order : int
+            Which order of the patients it sees; arms that are compared see the same.
+        """
+        twin = (self.fresh if from_scratch else self.networks).copy()
+        recipe = self.first if from_scratch else self.further
+        self.traces[arm] = twin.train(arm, recipe, parameters, order)
+        return twin
+
+
+def independent(parameters: Parameters) -> Parameters:
+    """Return the scales of copula parameters with no correlation: the control for their weights."""
+    return [CopulaParameters.independent(own.scale, own.p1) for own in parameters]
 
 
 def estimated(
-    estimator: Estimator, outputs: Tensor, y: Tensor
+    estimator: Any, outputs: Tensor, y: Tensor
 ) -> tuple[CopulaParameters, dict[str, Any]]:
     """Fit an estimator; return its copula parameters, and what is to be said of them.
 

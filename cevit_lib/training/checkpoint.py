@@ -45,9 +45,6 @@ class Checkpoint:
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
 
-    def __repr__(self) -> str:
-        return f"Checkpoint({str(self.folder)!r})"
-
     def path(self, stage: str) -> Path:
         """Return the file of a stage."""
         return self.folder / f"{re.sub('[^a-z0-9]+', '-', stage.lower()).strip('-')}.pt"

@@ -1,4 +1,4 @@
-"""Many fits in one program: networks of one architecture with stacked weights, trained side by side on one device.
+"""Many fits in one program: networks of one architecture with stacked weights, on one device.
 
 A small network leaves a large accelerator idle: its steps are too short to fill it. Fits of one grid do not depend on
 each other, so their weights can be stacked along a first dimension and ``torch.func.vmap`` turns fifty small matrix
@@ -59,16 +59,6 @@ class _PatchProduct(nn.Module):
         return tokens.mT.reshape(n, -1, rows, columns)
 
 
-class _Program:
-    """The batched forward pass as it is run, and as it was written; neither holds weights."""
-
-    def __init__(self, plain: Callable, run: Callable) -> None:
-        self.plain, self.run = plain, run
-
-    def __call__(self, *arguments):
-        return self.run(*arguments)
-
-
 @dataclass(frozen=True)
 class Members:
     """What the members of an ensemble are fitted to.
@@ -103,6 +93,17 @@ class Members:
         return self.units.apply(self.y[rows].float())
 
 
+def _batched(model: nn.Module) -> Callable:
+    """Return the forward pass of many networks of one kind; it holds no weights."""
+    base = copy.deepcopy(model).to("meta")
+    prepare_for_vmap(base)
+
+    def one(parameters, buffers, images):
+        return functional_call(base, (parameters, buffers), (images,))
+
+    return vmap(one)
+
+
 class Ensemble:
     """Networks of one architecture with stacked weights.
 
@@ -115,7 +116,8 @@ class Ensemble:
     compiled : bool
         Compile the batched forward pass (worth its minute on an accelerator, not on a CPU).
     program : callable, optional
-        The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice; it holds no weights.
+        The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice;
+        it holds no weights.
     """
 
     def __init__(
@@ -134,19 +136,11 @@ class Ensemble:
             for name, value in parameters.items()
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
-        self.program = program or self._build(models[0])
-
-    def _build(self, model: nn.Module):
-        base = copy.deepcopy(model).to("meta")
-        prepare_for_vmap(base)
-
-        def one(parameters, buffers, images):
-            return functional_call(base, (parameters, buffers), (images,))
-
-        def every(parameters, buffers, images):
-            return vmap(one)(parameters, buffers, images)
-
-        return _Program(every, torch.compile(every, dynamic=False) if self.compiled else every)
+        self.plain = _batched(models[0])
+        compile = program is None and compiled
+        self.program = (
+            torch.compile(self.plain, dynamic=False) if compile else program or self.plain
+        )
 
     def copy(self) -> "Ensemble":
         """Return an ensemble with the same weights that trains on its own (and shares what was compiled)."""
@@ -168,7 +162,7 @@ class Ensemble:
         return self.program(self.parameters, self.buffers, images)
 
     def trust_compiler(self, images: Tensor, precision: str = "bf16", chunk: int = 16) -> float:
-        """Compare the compiled program with the uncompiled networks, outputs and gradients; drop it if they differ.
+        """Compare the compiled program with the uncompiled networks; drop it if they differ.
 
         Parameters
         ----------
@@ -187,27 +181,22 @@ class Ensemble:
         Warns
         -----
         WronglyCompiledWarning
-            It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled, slower and right.
+            It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled.
         """
-        own = self.parameters, self.buffers
-        run, plain = (
-            functools.partial(self.program.run, *own),
-            functools.partial(self.program.plain, *own),
+        plain, weights = (
+            functools.partial(self.plain, self.parameters, self.buffers),
+            self.parameters,
         )
         context = autocast(self.device, precision)
-        with moved(self.parameters.values()):
-            _, found = run_and_differentiate(run, self.parameters, [images], context)
-            _, wanted = run_and_differentiate(
-                plain, self.parameters, images.split(chunk, 1), context
-            )
-            with (
-                torch.no_grad()
-            ):  # in float32, as test outputs are made: another program of the compiler's
-                ran, right = run(images), plain(images)
+        with moved(weights.values()):
+            _, found = run_and_differentiate(self, weights, [images], context)
+            _, wanted = run_and_differentiate(plain, weights, images.split(chunk, 1), context)
+            with torch.no_grad():  # in float32, as test outputs are made: another program
+                ran, right = self(images), plain(images)
         far = relative_difference((ran, right), (found, wanted))
         if far > WRONG_GRADIENT:
             warn_of_compiler(far, self.device)
-            self.compiled, self.program = False, _Program(self.program.plain, self.program.plain)
+            self.compiled, self.program = False, self.plain
         return far
 
     def state(self, member: int) -> dict[str, Tensor]:

@@ -17,10 +17,7 @@ from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training.algorithm import (
     CROSS_FIT,
     AlgorithmThree,
-    Arm,
-    Estimator,
     Parameters,
-    Plan,
     Source,
     estimated,
 )
@@ -187,9 +184,9 @@ def predict_outputs(
     crew, rows = processes(), np.arange(len(data))
     shared = crew.count > 1 and len(data) >= crew.count
     mine = crew.share(rows) if shared else rows
-    outputs = outputs_of(fit.model, Batches(data, where), mine, "float32")
-    outputs = crew.join(outputs, len(data)) if shared else outputs
-    return fit.standardisation.undo(outputs.cpu().double())  # in this order: MPS has no float64
+    outputs = outputs_of(fit.model, Batches(data, where), mine, "float32").cpu()
+    whole = torch.cat(crew.everyone(outputs)) if shared else outputs
+    return fit.standardisation.undo(whole.double())  # not before: MPS has no float64
 
 
 @dataclass(frozen=True)
@@ -216,7 +213,7 @@ class Settings:
         Train the continuous responses in units of their own spread.
     """
 
-    estimator: Estimator | None = None
+    estimator: Any = None
     estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
     warm_up: Recipe = Recipe()
     copula: Recipe = Recipe(60, 1e-4)
@@ -361,7 +358,7 @@ class OneNetwork:
             "outputs": list(outputs[0].shape),
         }
         crew, state = processes(), as_checkpoint(self.stage.checkpoint)
-        found, remarks = crew.agree(estimated(estimator, outputs[0], responses[0]))
+        found, remarks = crew.everyone(estimated(estimator, outputs[0], responses[0]))[0]
         found = kept_estimate(state, identity, found, crew.main)
         told = {"estimator": repr(estimator), "estimate_on": source.part, **remarks}
         self.fit = replace(self.fit, parameters=found, notes={**self.fit.notes, **told})
@@ -422,12 +419,13 @@ def fit_feasible_cevit(
     start, stage = Fit.fresh(model, seen, chosen.standardise), Stage("", None, device, checkpoint)
     network = OneNetwork(start, parts, lambda _: rng, stage, chosen.folds, chosen.standardise)
     source = Source(lambda: chosen.estimator, chosen.estimate_on)
-    steps = AlgorithmThree(network, Plan(chosen.warm_up, chosen.copula, {"estimate": source}))
+    fresh = network.copy() if chosen.estimate_on == "cross-fitted" else None
+    steps = AlgorithmThree(network, chosen.warm_up, chosen.copula, {"estimate": source}, fresh)
     steps.warm_up()
     steps.estimate()
     order = int(rng.integers(2**63))  # every arm's, whenever it is trained
     network.order = lambda _: np.random.default_rng(order)
-    last = steps.train(Arm("copula", "estimate")).fit
+    last = steps.train("copula", steps.estimates["estimate"]).fit
     return FeasibleFit(network.fit, last, chosen.estimator, seen, unseen, chosen.copula, order)
 
 

@@ -310,7 +310,7 @@ class NetworkTrainer(Trainer):
             return float("inf")
         rows = crew.share(np.arange(min(len(self.y), EVALUATION_BATCH)))
         outputs = outputs_of(self.model, self.images, rows, self.recipe.precision)
-        return crew.largest(float(outputs.std(0).max()))
+        return max(crew.everyone(float(outputs.std(0).max())))
 
     def _compile(self, rows: np.ndarray) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
@@ -322,7 +322,7 @@ class NetworkTrainer(Trainer):
         except RuntimeError as error:
             if not _is_lack_of_memory(error):  # the first step says it better
                 raise
-        far = processes().largest(far)
+        far = max(processes().everyone(far))
         if far > WRONG_GRADIENT:
             warn_of_compiler(far, self.device)
             return self.model

@@ -40,26 +40,14 @@ class Alone:
         """Return the sum of a tensor over processes."""
         return value
 
-    def largest(self, value: float) -> float:
-        """Return the largest of the processes' numbers."""
-        return value
-
     def add_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
         """Replace every gradient by its sum over processes."""
-
-    def join(self, part: Tensor, total: int) -> Tensor:
-        """Return the parts ``(k, ...)`` of all processes one below the other, ``total`` rows as :meth:`share` dealt."""
-        return part
 
     def same(self, model: torch.nn.Module) -> None:
         """Give every process the first one's weights."""
 
-    def agree(self, value: Any) -> Any:
-        """Return the first process's value."""
-        return value
-
     def everyone(self, value: Any) -> list[Any]:
-        """Return the values of all processes."""
+        """Return the values of all processes, the first one's first; tensors must be on the CPU."""
         return [value]
 
 
@@ -71,9 +59,8 @@ class Together(Alone):
 
         # the recipe's own autocast decides on the precision, stage by stage
         self.accelerator = Accelerator(mixed_precision="no", cpu=not torch.cuda.is_available())
-        atexit.register(
-            self.accelerator.end_training
-        )  # leaves the group of processes before the program ends
+        # leaves the group of processes before the program ends
+        atexit.register(self.accelerator.end_training)
         self.count, self.index = self.accelerator.num_processes, self.accelerator.process_index
         self.device = self.accelerator.device
 
@@ -83,27 +70,12 @@ class Together(Alone):
     def add(self, value: Tensor) -> Tensor:
         return self.accelerator.reduce(value, reduction="sum")
 
-    def largest(self, value: float) -> float:
-        return float(self.accelerator.gather(torch.tensor([value], device=self.device)).max())
-
     def add_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        # a parameter that no patient of this share reached has no gradient here, and one elsewhere: it counts as 0
-        parts = [
-            (p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters
-        ]
-        total = self.add(torch.cat(parts))  # one message for all of them
-        for parameter, part in zip(
-            parameters, total.split([p.numel() for p in parameters]), strict=True
-        ):
+        # what no patient of this share reached has no gradient here, and one elsewhere: it counts 0
+        own = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+        total = self.add(torch.cat([part.flatten() for part in own]))  # one message for all
+        for parameter, part in zip(parameters, total.split([p.numel() for p in own]), strict=True):
             parameter.grad = part.view_as(parameter)
-
-    def join(self, part: Tensor, total: int) -> Tensor:
-        from accelerate.utils import pad_across_processes
-
-        longest = -(-total // self.count)
-        padded = self.accelerator.gather(pad_across_processes(part, dim=0))[: longest * self.count]
-        sizes = [len(rows) for rows in np.array_split(np.arange(total), self.count)]
-        return torch.cat([padded[k * longest : k * longest + size] for k, size in enumerate(sizes)])
 
     def same(self, model: torch.nn.Module) -> None:
         from accelerate.utils import broadcast
@@ -111,11 +83,6 @@ class Together(Alone):
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.copy_(broadcast(tensor.detach().clone().contiguous()))
-
-    def agree(self, value: Any) -> Any:
-        from accelerate.utils import broadcast_object_list
-
-        return broadcast_object_list([value])[0]
 
     def everyone(self, value: Any) -> list[Any]:
         from accelerate.utils import gather_object
@@ -125,6 +92,6 @@ class Together(Alone):
 
 @functools.cache
 def processes() -> Alone:
-    """Return the processes of this fit: :class:`Together` where a launcher started several, else :class:`Alone`."""
+    """Return the processes of this fit: several where a launcher started them, else one."""
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "LOCAL_RANK" in os.environ
     return Together() if launched else Alone()

@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,13 +31,13 @@ from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
+from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree, Source
 from cevit_lib.training.ensemble import Ensemble, Members, SideBySide
 from studies.ablation.data import about, load_eyes, partition, predictions_of
 from studies.ablation.pretraining import Encoders
 from studies.ablation.settings import grid
 from studies.encoder.embedding import class_tokens, on_a_plane, points
-from studies.simulation.fits import Clock, arm_of, empirical, scores
+from studies.simulation.fits import Clock, empirical, parameters_of, scores
 from studies.study import Fit, Study
 
 SOURCES = {
@@ -86,6 +85,7 @@ class Batch:
         members = self.members(train, count)
         self.networks = SideBySide(ensemble, members, parts, self.order, crosses, watch)
         self.arms: dict[str, list[Tensor]] = {}
+        self.used: dict[str, Any] = {}
         self.planes: dict[int, dict] = {}
         self.clock.mark("networks")
 
@@ -117,18 +117,24 @@ class Batch:
 
     def fit(self) -> None:
         """Make the cross-fits, the warm-up, the estimates and every arm; a tuning fit the first."""
-        sources = {n: s for n, s in SOURCES.items() if n in ("cross-fitted", *self.first["arms"])}
-        arms = [_arm(name) for name in self.first["arms"]]
-        self.steps = AlgorithmThree(self.networks, Plan(self.warm_up, self.further, sources, arms))
-        self.steps.cross_fit()
+        wanted = self.first["arms"]
+        sources = {n: s for n, s in SOURCES.items() if n in ("cross-fitted", *wanted)}
+        steps = self.steps = AlgorithmThree(
+            self.networks, self.warm_up, self.further, sources, self.networks.copy()
+        )
+        steps.outputs["cross-fitted"] = steps.cross_fit()
         self.clock.mark("cross-fits")
-        if not arms:
+        if not wanted:
             return
-        self._seen("warm-up", self.steps.warm_up())
-        self.steps.estimate()
+        self._seen("warm-up", steps.warm_up())
+        steps.estimate()
         self.clock.mark("estimation")
-        for arm in arms:
-            self._seen(arm.name, self.steps.train(arm))
+        for arm in wanted:
+            self.used[arm] = parameters_of(arm, steps.estimates, "cross-fitted")
+            # the stored records' CeViT saw the patients in the order in which its warm-up saw
+            # them, all other arms in one of their own
+            order = WARM_UP if arm == "cross-fitted" else FURTHER
+            self._seen(arm, steps.train(arm, self.used[arm], order=order))
 
     def _seen(self, stage: str, networks: SideBySide) -> None:
         self.arms[stage] = networks.outputs("test")
@@ -140,11 +146,10 @@ class Batch:
         """Return what the record of a fit holds."""
         split, steps = self.splits[k], self.steps
         y, estimates = self.eyes.y[split.test], {n: [e[k]] for n, e in steps.estimates.items()}
-        arms = {arm.name: arm.parameters(estimates) for arm in steps.plan.arms}
         metrics: dict[str, Any] = {}
         for name, outputs in self.arms.items():
-            used = arms.get(name) or estimates["cross-fitted"]
-            metrics[name] = scores(outputs[k], y, used[0])
+            used = self.used.get(name) or steps.estimates["cross-fitted"]
+            metrics[name] = scores(outputs[k], y, used[k])
         whole = Standardisation.of(self.eyes.y[split.train], self.eyes.continuous)
         crossed = steps.outputs["cross-fitted"][k]
         loss = empirical(whole, crossed, self.eyes.y[split.train])
@@ -169,16 +174,6 @@ def inner_splits(eyes: PairedEyes, split: Split, c: dict, seed: int) -> list[Spl
     rng, seen = streams(seed, c["partition"], c["fold"]).split, eyes.subset(split.train)
     parts = split_by_patient(seen, c["cross_fits"], rng, require_classes=False)
     return [Split(split.train[part.train], split.train[part.test]) for part in parts]
-
-
-def _arm(name: str) -> Arm:
-    """Return an arm by its name.
-
-    The stored records' CeViT sees the patients in the order in which its warm-up saw them, all
-    other arms in one of their own.
-    """
-    arm = arm_of(name, "cross-fitted")
-    return replace(arm, order=WARM_UP) if name == "cross-fitted" else arm
 
 
 def _columns(entries: list[dict]) -> dict[str, list]:

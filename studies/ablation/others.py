@@ -24,7 +24,7 @@ from cevit_lib.datasets.splits import Split
 from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training import Fit, Recipe, find_device, streams
-from cevit_lib.training.algorithm import AlgorithmThree, Arm, Plan, Source, estimated
+from cevit_lib.training.algorithm import AlgorithmThree, Source, estimated
 from cevit_lib.training.feasible import OneNetwork
 from cevit_lib.training.loop import Stage
 from studies.ablation.data import about, load_eyes, one_eye, partition, predictions_of
@@ -92,13 +92,11 @@ def _stages(
         Stage("", device=device),
     )
     sources = {"estimate": Source(GaussianScoreCorrelation, "train")}
-    plan = Plan(Recipe(**c["warm_up"]), Recipe(**c["further"]), sources)
-    steps = AlgorithmThree(network, plan)
+    steps = AlgorithmThree(network, Recipe(**c["warm_up"]), Recipe(**c["further"]), sources)
     found = {"warm-up": steps.warm_up()}
-    (estimate,) = steps.estimate()["estimate"]
-    found["empirical"] = steps.train(Arm("empirical"))
-    found["copula"] = steps.train(Arm("copula", "estimate"))
-    return {name: (own.outputs("test")[0], estimate) for name, own in found.items()}
+    estimate = steps.estimate()["estimate"]
+    found |= {"empirical": steps.train("empirical"), "copula": steps.train("copula", estimate)}
+    return {name: (own.outputs("test")[0], estimate[0]) for name, own in found.items()}
 
 
 def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:

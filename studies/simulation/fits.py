@@ -13,7 +13,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +29,7 @@ from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Arm, Plan, Source
+from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Source, independent
 from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members, SideBySide, empirical_loss
 from studies.simulation.settings import GRIDS, grid
@@ -90,6 +89,7 @@ class Batch:
         self.clock.mark("data")
         parts = {part: stacked(self.patients, part) for part in ("train", "held-out", "test")}
         self.followed: dict[str, Followed] = {}
+        self.used: dict[str, Any] = {}
         self.networks = SideBySide(
             _ensemble(fits, device, compiled), members, parts, self.order, watch=self.follow
         )
@@ -119,27 +119,28 @@ class Batch:
         return not ensemble.compiled or self._trust(ensemble) <= WRONG_GRADIENT
 
     def _stages(self) -> None:
-        self.steps = AlgorithmThree(self.networks, self.plan())
-        self._seen("warm-up", self.steps.warm_up())
-        self.steps.estimate()
+        c, truths = self.first, [truth_of(own) for own in self.data]
+        arms = {name: {} for name in c["arms"]}
+        arms |= {
+            name: {"from_scratch": True, "order": WARM_UP} for name in c.get("from_scratch", ())
+        }
+        # a tuning fit, which has no arms, is spared all estimates but the one of its scores
+        sources = SOURCES if arms else {"held-out": SOURCES["held-out"]}
+        steps = self.steps = AlgorithmThree(
+            self.networks, self.warm_up, Recipe(**c["further"]), sources, self.networks.copy()
+        )
+        self._seen("warm-up", steps.warm_up())
+        steps.estimate()
+        steps.estimates |= {"true": truths} if arms else {}
         self.clock.mark("estimation")
-        for arm in self.steps.plan.arms:
-            self._seen(arm.name, self.steps.train(arm))
+        for name, how in arms.items():
+            stage = f"{name}, from scratch" if how else name
+            self.used[stage] = parameters_of(name, steps.estimates)
+            self._seen(stage, steps.train(stage, self.used[stage], **how))
 
     def _seen(self, stage: str, networks: SideBySide) -> None:
         self.followed[stage].test(networks)
         self.clock.mark(stage)
-
-    def plan(self) -> Plan:
-        """Return recipes, estimates and arms of the fits."""
-        first, truths = self.first, [truth_of(own) for own in self.data]
-        arms = [arm_of(name) for name in first["arms"]]
-        for name in first.get("from_scratch", ()):
-            arm = replace(arm_of(name), from_scratch=True, order=WARM_UP)
-            arms.append(replace(arm, name=f"{name}, from scratch"))
-        if not arms:  # a tuning fit is spared all but the estimate that its scores need
-            return Plan(self.warm_up, self.warm_up, {"held-out": SOURCES["held-out"]})
-        return Plan(self.warm_up, Recipe(**first["further"]), SOURCES, arms, {"true": truths})
 
     def _check_program(self, ensemble: Ensemble) -> None:
         """Run every program once, so that compiling is not counted as training, and check it."""
@@ -161,13 +162,11 @@ class Batch:
         """Return what the record of a fit holds, its arms in the order in which they were made."""
         own, part = self.data[k], self.patients[k]
         estimates = {name: each[k] for name, each in self.steps.estimates.items()}
-        arms = {arm.name: arm for arm in self.steps.plan.arms}
         at = local(own, self.networks.parts["test"][k])
         y, truth = self.networks.responses("test")[k], own.truth.outputs[at]
         metrics: dict[str, Any] = {"Bayes-optimal": scores(truth, y, truth_of(own))}
         for name, followed in self.followed.items():
-            chosen = name in arms and arms[name].parameters({n: [e] for n, e in estimates.items()})
-            used = chosen[0] if chosen else estimates["held-out"]
+            used = (self.used.get(name) or self.steps.estimates["held-out"])[k]
             last, best = followed.outputs["last"][k], followed.outputs["best"][k]
             metrics[name] = scores(last, y, used) | _regression_error(last, truth)
             metrics[f"{name}, at its best epoch"] = scores(best, y, used)
@@ -191,14 +190,13 @@ def truth_of(own: SyntheticPairs) -> CopulaParameters:
     return CopulaParameters(own.truth.correlation, own.truth.scale)
 
 
-def arm_of(name: str, scales: str = "held-out") -> Arm:
-    """Return an arm by its name in a configuration; ``scales`` are the estimate of independence."""
-    if name == "empirical":
-        return Arm(name)
-    if name.startswith("independence"):
-        true = name == "independence at the true scale"
-        return Arm(name, "true" if true else scales, independent=True)
-    return Arm(name, name)
+def parameters_of(arm: str, estimates: dict, scales: str = "held-out") -> Any:
+    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
+    if arm == "empirical":
+        return None
+    if arm.startswith("independence"):
+        return independent(estimates["true" if arm.endswith("true scale") else scales])
+    return estimates[arm]
 
 
 class Clock:

@@ -1,7 +1,9 @@
-"""Tables of the simulation study: from its records to tidy frames, paired comparisons and the sentences of the page.
+"""Tables of the simulation study: from its records to tidy frames, paired comparisons and the
+sentences of the page.
 
-Nothing here fits or draws, and no finding is written down: a sentence is made from the records when the page is made.
-A grid that is not complete says so (``37 of 50 folds``) wherever its numbers are shown.
+Nothing here fits or draws, and no finding is written down: a sentence is made from the records when
+the page is made. A grid that is not complete says so (``37 of 50 folds``) wherever its numbers are
+shown.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from studies.comparison import compare_paired
 from studies.study import Grid
 from studies.verdicts.runs import CONTROL, PAPERS_ARM, gain_verdict
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
 BAYES, BEST = "Bayes-optimal", ", at its best epoch"
 METRICS = {
     "MAE_L": "MAE y1",
@@ -86,9 +89,10 @@ def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``dataset, fold, n, strength, epochs, folds, arm, epoch ("last" or "best"), metric, value, excess``.
-        ``excess`` is positive where an arm is worse than the true regression functions on the same patients.
-        ``MAE``, ``ACC`` and the like without an eye are the mean of both eyes.
+        Columns ``dataset, fold, n, strength, epochs, folds, arm, epoch ("last" or "best"), metric,
+        value, excess``. ``excess`` is positive where an arm is worse than the true regression
+        functions on the same patients. ``MAE``, ``ACC`` and the like without an eye are the mean of
+        both eyes.
     """
     rows = []
     for record in records:
@@ -128,7 +132,9 @@ def sign(metric: str) -> int:
 
 
 def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
-    """Return an arm's metrics by the tables' names, and the mean of both eyes; what was not defined is NaN."""
+    """Return an arm's metrics by the tables' names, and the mean of both eyes; what was not defined
+    is NaN.
+    """
     found = {
         name: float("nan") if values[own] is None else float(values[own])
         for name, own in METRICS.items()
@@ -141,7 +147,9 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
 def paired_values(
     frame: pd.DataFrame, a: str, b: str, metric: str, epoch: str = "last"
 ) -> pd.DataFrame:
-    """Return one row per fit that has both arms: values ``a`` and ``b`` and the control's ``excess``."""
+    """Return one row per fit that has both arms: values ``a`` and ``b`` and the control's
+    ``excess``.
+    """
     chosen = frame[(frame["metric"] == metric) & (frame["epoch"] == epoch)]
     one = chosen[chosen["arm"] == a].set_index([*_FIT, "folds"])["value"].rename("a")
     other = chosen[chosen["arm"] == b].set_index([*_FIT, "folds"])[["value", "excess"]]
@@ -152,13 +160,15 @@ def paired_values(
 def compare(
     frame: pd.DataFrame, a: str, b: str, metric: str, epoch: str = "last", label: str = ""
 ) -> dict[str, Any]:
-    """Compare two arms on the same folds; the interval and the word take data sets as the independent units.
+    """Compare two arms on the same folds; the interval and the word take data sets as the
+    independent units.
 
     Returns
     -------
     dict
-        Means, ``difference`` (a - b), ``low`` and ``high`` (95 %, over data sets; NaN with fewer than two), ``d_z``,
-        ``d_av``, three p-values, ``room`` (share of the control's excess that went away) and ``word``.
+        Means, ``difference`` (a - b), ``low`` and ``high`` (95 %, over data sets; NaN with fewer
+        than two), ``d_z``, ``d_av``, three p-values, ``room`` (share of the control's excess that
+        went away) and ``word``.
     """
     pairs = paired_values(frame, a, b, metric, epoch)
     row: dict[str, Any] = {
@@ -190,7 +200,9 @@ def compare(
 
 
 def word(row: dict[str, Any]) -> str:
-    """Return better, worse, or not distinguishable, by whether the interval over data sets leaves out zero."""
+    """Return better, worse, or not distinguishable, by whether the interval over data sets leaves
+    out zero.
+    """
     low, high = row["low"], row["high"]
     if not (math.isfinite(low) and math.isfinite(high)):
         return "no verdict (too few data sets)"
@@ -227,7 +239,8 @@ def say(row: Any) -> str:
         room = f", {abs(row['room']):.1%} {taken} excess over the floor than the control"
     effect = f", d_z = {row['d_z']:+.2f}" if math.isfinite(row["d_z"]) else ""
     return (
-        f"{row['label']}: {row['metric']} {row['mean_a']:.4f} against {row['mean_b']:.4f}, difference "
+        f"{row['label']}: {row['metric']} {row['mean_a']:.4f} against {row['mean_b']:.4f}, "
+        "difference "
         f"{row['difference']:+.4f} ({spread}{unit}){room}{effect}: **{row['word']}**."
     )
 
@@ -238,13 +251,15 @@ def say_all(rows: pd.DataFrame) -> str:
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return comparisons as a table to read: difference, interval, share of the excess removed, d_z, and the word."""
+    """Return comparisons as a table to read: difference, interval, share of the excess removed,
+    d_z, and the word.
+    """
     told = [
         {
             "comparison": row["label"],
             "metric": row["metric"],
             "difference": f"{row['difference']:+.4f}",
-            "95 % interval": f"{row['low']:+.4f}\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}{row['high']:+.4f}"
+            "95 % interval": f"{row['low']:+.4f} to {row['high']:+.4f}".replace(" ", NO_BREAK)
             if math.isfinite(row["low"])
             else "-",
             "excess removed": f"{row['room']:+.1%}" if math.isfinite(row["room"]) else "-",
@@ -259,14 +274,18 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 def means(
     frame: pd.DataFrame, metrics: Iterable[str], column: str = "value", epoch: str = "last"
 ) -> pd.DataFrame:
-    """Return arms in rows and metrics in columns: means over all fits of ``column`` (``value`` or ``excess``)."""
+    """Return arms in rows and metrics in columns: means over all fits of ``column`` (``value`` or
+    ``excess``).
+    """
     chosen = frame[frame["epoch"] == epoch]
     table = chosen.pivot_table(column, "arm", "metric", aggfunc="mean", sort=False)
     return table[[metric for metric in metrics if metric in table]]
 
 
 def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
-    """Return the error of each correlation: columns ``dataset, fold, n, strength, epochs, estimate, entry, error``."""
+    """Return the error of each correlation: columns ``dataset, fold, n, strength, epochs, estimate,
+    entry, error``.
+    """
     rows = []
     for record in records:
         c, parameters = record["configuration"], record["parameters"]
@@ -291,7 +310,9 @@ def gamma_frame(records: Iterable[dict]) -> pd.DataFrame:
 
 
 def gamma_errors(records: Iterable[dict]) -> dict[str, np.ndarray]:
-    """Return estimate -> (4, 4) matrix of mean errors of Gamma, the heat map of the paper's Section 5."""
+    """Return estimate -> (4, 4) matrix of mean errors of Gamma, the heat map of the paper's Section
+    5.
+    """
     mean = gamma_frame(records).groupby(["estimate", "entry"], sort=False)["error"].mean()
     found = {}
     for estimate in mean.index.unique("estimate"):
@@ -303,7 +324,9 @@ def gamma_errors(records: Iterable[dict]) -> dict[str, np.ndarray]:
 
 
 def left_behind(frame: pd.DataFrame, metric: str, by: float, epoch: str = "last") -> pd.DataFrame:
-    """Return for each arm how many folds exceed the floor by more than ``by``, and the mean of its other folds."""
+    """Return for each arm how many folds exceed the floor by more than ``by``, and the mean of its
+    other folds.
+    """
     own = frame[(frame["metric"] == metric) & (frame["epoch"] == epoch) & (frame["arm"] != BAYES)]
     late = own.assign(late=own["excess"] > by).groupby("arm", sort=False)
     rest = own[own["excess"] <= by].groupby("arm", sort=False)["value"].mean()
@@ -317,7 +340,9 @@ def left_behind(frame: pd.DataFrame, metric: str, by: float, epoch: str = "last"
 
 
 def say_gamma(records: list[dict], entries: Iterable[str] = ("rho12", "rho34")) -> str:
-    """Return for each estimate the mean error of some correlations with its standard error over data sets."""
+    """Return for each estimate the mean error of some correlations with its standard error over
+    data sets.
+    """
     frame, lines = gamma_frame(records), []
     for estimate, own in frame.groupby("estimate", sort=False):
         parts = []
@@ -332,10 +357,12 @@ def say_gamma(records: list[dict], entries: Iterable[str] = ("rho12", "rho34")) 
 
 
 def table_one(grid: Grid) -> pd.DataFrame:
-    """Return the paper's Table 1, Cohen's d_z with p-value in brackets, beside ours and a verdict by rule.
+    """Return the paper's Table 1, Cohen's d_z with p-value in brackets, beside ours and a verdict
+    by rule.
 
-    The printed row compares "CeViT" with "ViT". Two rows of ours can be meant by it: against the warm-up, and against
-    the same number of epochs under the empirical loss. The verdict's rule asks for both.
+    The printed row compares "CeViT" with "ViT". Two rows of ours can be meant by it: against the
+    warm-up, and against the same number of epochs under the empirical loss. The verdict's rule asks
+    for both.
     """
     frame = metrics_frame(grid.records)
     printed = paper_numbers("table_simulation")["comparisons"]["CeViT vs. ViT"]
@@ -380,7 +407,9 @@ def _probability(p: float | None) -> str:
 
 
 def implied_pairs(d: float, p: float) -> int:
-    """Return the number of pairs for which a paired t-test with Cohen's d_z = ``d`` gives the two-sided ``p``."""
+    """Return the number of pairs for which a paired t-test with Cohen's d_z = ``d`` gives the
+    two-sided ``p``.
+    """
     from scipy.stats import t
 
     counts = np.arange(3, 2000)
@@ -388,7 +417,9 @@ def implied_pairs(d: float, p: float) -> int:
 
 
 def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
-    """Return one row per candidate: held-out loss of the warm-up at its last and best epoch, the best row first."""
+    """Return one row per candidate: held-out loss of the warm-up at its last and best epoch, the
+    best row first.
+    """
     rows = []
     for record in records:
         c = record["configuration"]["warm_up"]
@@ -419,9 +450,11 @@ def sensitivity(
     metric: str = "MAE",
     epoch: str = "last",
 ) -> pd.DataFrame:
-    """Return one row per arm and value of ``by`` (``n``, ``strength`` or ``epochs``): its comparison with the control.
+    """Return one row per arm and value of ``by`` (``n``, ``strength`` or ``epochs``): its
+    comparison with the control.
 
-    A further column ``estimate_error`` has the arm's entry of ``estimate_errors``; NaN where it uses none.
+    A further column ``estimate_error`` has the arm's entry of ``estimate_errors``; NaN where it
+    uses none.
     """
     grids, rows = list(grids), []
     frame = metrics_frame([record for grid in grids for record in grid.records])
@@ -443,7 +476,9 @@ def sensitivity(
 
 
 def by_epochs(grids: Iterable[Grid]) -> pd.DataFrame:
-    """Return mean MAE and log-likelihood per new patient of each arm, one row per length of the warm-up."""
+    """Return mean MAE and log-likelihood per new patient of each arm, one row per length of the
+    warm-up.
+    """
     frame = metrics_frame([record for grid in grids for record in grid.records])
     arms = ["empirical", "fmcem", "in-sample", "held-out", "true"]
     own = frame[(frame["epoch"] == "last") & frame["arm"].isin(arms)]
@@ -458,7 +493,9 @@ def by_epochs(grids: Iterable[Grid]) -> pd.DataFrame:
 
 
 def say_by_epochs(grids: Iterable[Grid], metrics: Iterable[str] = ("MAE", "log-likelihood")) -> str:
-    """Return what a held-out estimate does against the two from training outputs, after each length of the warm-up."""
+    """Return what a held-out estimate does against the two from training outputs, after each length
+    of the warm-up.
+    """
     lines = []
     for metric in metrics:
         for control in ("in-sample", "fmcem"):
@@ -471,7 +508,9 @@ def say_by_epochs(grids: Iterable[Grid], metrics: Iterable[str] = ("MAE", "log-l
 
 
 def estimate_errors(grids: Iterable[Grid], by: str) -> pd.DataFrame:
-    """Return the mean absolute error of the six correlations by setting and estimate (column ``a``)."""
+    """Return the mean absolute error of the six correlations by setting and estimate (column
+    ``a``).
+    """
     frame = gamma_frame([record for grid in grids for record in grid.records])
     mean = frame.assign(estimate_error=frame["error"].abs()).groupby([by, "estimate"], sort=False)[
         "estimate_error"
@@ -480,7 +519,9 @@ def estimate_errors(grids: Iterable[Grid], by: str) -> pd.DataFrame:
 
 
 def against_start(grid: Grid) -> pd.DataFrame:
-    """Return, by number of patients, the warm-up's AUC and MAE, and how far each arm's MAE is from its warm-up's."""
+    """Return, by number of patients, the warm-up's AUC and MAE, and how far each arm's MAE is from
+    its warm-up's.
+    """
     frame, rows = metrics_frame(grid.records), {}
     for n, own in frame[frame["epoch"] == "last"].groupby("n"):
         area = _warm_ups(own, "AUC")
@@ -496,7 +537,9 @@ def against_start(grid: Grid) -> pd.DataFrame:
 
 
 def say_steps(size: Grid, steps: Grid, metrics: Iterable[str] = ("AUC", "MAE")) -> str:
-    """Return what more steps on the same number of patients do to the warm-up; data sets differ, so Welch intervals."""
+    """Return what more steps on the same number of patients do to the warm-up; data sets differ, so
+    Welch intervals.
+    """
     told: dict[int, list[str]] = {}
     for metric in metrics:
         folds = [_warm_ups(metrics_frame(grid.records), metric) for grid in (size, steps)]
@@ -516,8 +559,8 @@ def say_steps(size: Grid, steps: Grid, metrics: Iterable[str] = ("AUC", "MAE")) 
                 if math.isfinite(low)
                 else ""
             )
-            part = f"{metric} {many[n].mean():.3f} instead of {few[n].mean():.3f}{spread}: **{word(row)}**"
-            told.setdefault(n, []).append(part)
+            means = f"{metric} {many[n].mean():.3f} instead of {few[n].mean():.3f}"
+            told.setdefault(n, []).append(f"{means}{spread}: **{word(row)}**")
     return "\n".join(f"- {n:,} patients: {'; '.join(parts)}." for n, parts in told.items())
 
 
@@ -530,7 +573,9 @@ def _warm_ups(frame: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def epoch_price(records: Iterable[dict]) -> float:
-    """Return the seconds of an epoch under the copula loss over those under the empirical one, medians over fits."""
+    """Return the seconds of an epoch under the copula loss over those under the empirical one,
+    medians over fits.
+    """
     entries = [entry for record in records for entry in record["trace"]]
     seconds = pd.DataFrame(entries).groupby("stage")["seconds"].median()
     return float(
