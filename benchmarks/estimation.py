@@ -1,10 +1,11 @@
-"""Speed of the estimators: goals at n = 800, cost from n = 10^2 to 10^6, memory, ratios to the Gibbs sampler.
+"""Speed of the estimators: goals at n = 800, cost from n = 10^2 to 10^6, memory, ratios to the
+Gibbs sampler.
 
-    python -m benchmarks.estimation             writes results/estimation-speed/<id>.json and prints the table
+    python -m benchmarks.estimation             writes results/estimation-speed/<id>.json
     python -m benchmarks.estimation --quick     a few seconds, prints only
 
-Every ratio compares numbers of one run, interleaved. Times are processor seconds of one thread (the minimum over
-repeats), so that other work on the machine disturbs them little.
+Every ratio compares numbers of one run, interleaved. Times are processor seconds of one thread (the
+minimum over repeats), so that other work on the machine disturbs them little.
 """
 
 import argparse
@@ -42,7 +43,8 @@ GOALS = {
 
 
 def contenders() -> dict:
-    """Return the estimators that are timed at n = 800; the sampler last, because it takes longest."""
+    """Return the estimators that are timed at n = 800; the sampler last, because it takes
+    longest."""
     return {
         "FastMCEM": FastMCEM(),
         "MaximumLikelihood": MaximumLikelihood(),
@@ -64,7 +66,8 @@ def seconds_of(estimator, outputs, y) -> float:
 
 
 def at_800(repeats: int) -> dict:
-    """Return for each contender the least seconds over repeats (of one data set) and its iterations."""
+    """Return for each contender the least seconds over repeats (of one data set) and its
+    iterations."""
     data = ToyExample(800, BETA, rng=SEED).sample()
     outputs = plug_in_outputs(data)
     best = {name: np.inf for name in contenders()}
@@ -77,7 +80,8 @@ def at_800(repeats: int) -> dict:
 
 
 def against_n(sizes, repeats: int) -> dict:
-    """Return columns of seconds and iterations against n; the Gibbs sampler stops at 10^4, where it takes seconds."""
+    """Return columns of seconds and iterations against n; the Gibbs sampler stops at 10^4, where it
+    takes seconds."""
     columns = {"n": list(sizes)}
     for label, make in {
         "FastMCEM": FastMCEM,
@@ -101,7 +105,8 @@ def against_n(sizes, repeats: int) -> dict:
 
 
 def peak_mib(n: int) -> float:
-    """Return by how many MiB the peak memory of a fresh process rises from its imports to the end of a fit."""
+    """Return by how many MiB the peak memory of a fresh process rises from its imports to the end
+    of a fit."""
     code = f"import benchmarks.estimation as b; print(b.measure_memory({n}))"
     return float(
         subprocess.run(
@@ -111,7 +116,8 @@ def peak_mib(n: int) -> float:
 
 
 def measure_memory(n: int) -> float:
-    """Draw n patients and fit FastMCEM here; return by how many MiB the peak memory rose, inputs included."""
+    """Draw n patients and fit FastMCEM here; return by how many MiB the peak memory rose, inputs
+    included."""
     before = high_water_mark()
     rng = np.random.default_rng(SEED)
     outputs = rng.standard_normal((n, 4))
@@ -123,7 +129,8 @@ def measure_memory(n: int) -> float:
 
 
 def high_water_mark() -> float:
-    """Return this process' peak memory in MiB; Linux's getrusage would report that of the parent where it is larger."""
+    """Return this process' peak memory in MiB; Linux's getrusage would report that of the parent
+    where it is larger."""
     status = Path("/proc/self/status")
     if status.is_file():
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024

@@ -1,4 +1,5 @@
-"""The estimators: what each one's limit is, where the paper's is biased, standard errors, and every edge case."""
+"""The estimators: what each one's limit is, where the paper's is biased, standard errors, and every
+edge case."""
 
 import warnings
 
@@ -43,7 +44,8 @@ EVERY = [
     MonteCarloEM(draws=4, max_iter=20, burn_in=8, rng=0),
     RankLikelihoodMCMC("proper", sweeps=60, burn_in=20, thin=2, rng=0),
 ]
-#: The listed data sets of the agreement of ExactEM and MaximumLikelihood: beta', shared covariates, seed.
+#: The listed data sets of the agreement of ExactEM and MaximumLikelihood: beta', shared covariates,
+#: seed.
 AGREEMENT = [
     ((0.5, -0.5, 0.25), False, 1),
     ((1.0, -1.0, 0.5), True, 2),
@@ -127,7 +129,8 @@ def test_maximum_is_stationary_and_close_to_the_truth_for_any_number_of_response
 
 
 def test_maximum_likelihood_is_unbiased_and_fmcem_is_biased_the_way_it_is():
-    """Twenty-four replications: exact within 3.5 Monte Carlo errors; fMCEM's mixed entries up, rho34 down."""
+    """Twenty-four replications: exact within 3.5 Monte Carlo errors; fMCEM's mixed entries up,
+    rho34 down."""
     exact, fast = [], []
     for seed in np.random.SeedSequence(11).spawn(24):
         outputs, y = toy(np.random.default_rng(seed))
@@ -155,7 +158,8 @@ def test_fmcem_bias_grows_with_the_signal_even_without_sampling_noise():
 
 
 def test_fmcem_is_algorithm_two_line_by_line():
-    """One iteration from the identity, written out patient by patient with scipy's truncated normal."""
+    """One iteration from the identity, written out patient by patient with scipy's truncated
+    normal."""
     from scipy.stats import norm, truncnorm
 
     outputs, y = toy(5, n=40)
@@ -233,7 +237,8 @@ def test_double_sigmoid_reading_shrinks_the_thresholds():
 
 @pytest.mark.parametrize("estimator", LIKELIHOOD_BASED, ids=repr)
 def test_labels_missing_at_random_are_marginalised(estimator):
-    """A label is missing where the left residual is large: complete cases mislead, the likelihood does not."""
+    """A label is missing where the left residual is large: complete cases mislead, the likelihood
+    does not."""
     data = ToyExample(20_000, (0.5, 0.5, 0.5), rng=21).sample()
     y, residual = data.y.copy(), np.abs(data.y[:, 0] - data.outputs[:, 0])
     y[residual > 1.0, 2] = np.nan
@@ -243,7 +248,8 @@ def test_labels_missing_at_random_are_marginalised(estimator):
 
 
 def test_a_continuous_response_missing_at_random_needs_its_scale_fitted_too():
-    """The SD of the residuals that are left is too small; only the joint fit of sigma and Gamma mends it."""
+    """The SD of the residuals that are left is too small; only the joint fit of sigma and Gamma
+    mends it."""
     data = ToyExample(20_000, (0.5, 0.5, 0.5), rng=22).sample()
     y, residual = data.y.copy(), np.abs(data.y[:, 0] - data.outputs[:, 0])
     y[residual > 1.0, 1] = np.nan

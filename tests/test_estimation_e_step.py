@@ -39,7 +39,8 @@ def pattern(threshold, sign):
 
 
 def moments_by_quadrature(mean, covariance, threshold, sign):
-    """Mean, second moment and log-probability of one truncated pair, by two-dimensional integration."""
+    """Mean, second moment and log-probability of one truncated pair, by two-dimensional
+    integration."""
     law = multivariate_normal(mean, covariance)
     sd = np.sqrt(np.diag(covariance))
     limits = []
@@ -83,7 +84,8 @@ def test_bivariate_moments_match_two_dimensional_integration(sign):
 
 @pytest.mark.parametrize("r", [0.7, -0.7])
 def test_bivariate_moments_hold_forty_deviations_out(r):
-    """Reference: with x = 40 + a the density is exp of -(a^2 - 2 r a b + b^2) / 2 (1 - r^2) - 40 (a + b) / (1 + r)."""
+    """Reference: with x = 40 + a the density is exp of -(a^2 - 2 r a b + b^2) / 2 (1 - r^2) - 40 (a
+    + b) / (1 + r)."""
     covariance = np.array([[1.0, r], [r, 1.0]])
     nodes, weights = np.polynomial.legendre.leggauss(40)
     # it falls by e^-(40 / (1 + r)) a unit: sixty such lengths hold all of it
@@ -199,7 +201,8 @@ def test_score_by_fishers_identity_is_the_derivative_of_the_likelihood(missing, 
 
 
 def test_plugged_in_moments_leave_out_exactly_the_conditional_covariance():
-    """With exact means the two E-steps differ in the latent block only, by a positive definite matrix."""
+    """With exact means the two E-steps differ in the latent block only, by a positive definite
+    matrix."""
     outputs, y, scale, correlation = some_data(missing=False)
     observed = observe(outputs, y)
     gap = expected_moments(observed, scale, correlation).second
@@ -209,7 +212,8 @@ def test_plugged_in_moments_leave_out_exactly_the_conditional_covariance():
 
 
 def test_constrained_m_step_beats_brute_force():
-    """A derivative-free search over the six correlations finds nothing better, from several starts."""
+    """A derivative-free search over the six correlations finds nothing better, from several
+    starts."""
     rng = np.random.default_rng(0)
     for _ in range(3):
         half = rng.normal(size=(4, 6))
@@ -256,7 +260,8 @@ def test_m_step_never_worsens_the_objective_even_from_a_far_start():
 
 
 def test_printed_sign_of_the_log_determinant_has_no_maximum():
-    """Over covariance matrices the paper's +log|Gamma| grows without bound; with -1/2 the objective peaks at S."""
+    """Over covariance matrices the paper's +log|Gamma| grows without bound; with -1/2 the objective
+    peaks at S."""
     s = np.array(TOY_CORRELATION)
     printed = [
         np.linalg.slogdet(k * s)[1] - 0.5 * np.trace(np.linalg.solve(k * s, s))

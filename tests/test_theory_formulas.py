@@ -1,7 +1,9 @@
-"""The restated theorems against brute-force integration, and the printed ones failing, so that nobody fixes them back.
+"""The restated theorems against brute-force integration, and the printed ones failing, so that
+nobody fixes them back.
 
-The four cells of Theorem 2.1 and the prediction cells are tested in ``test_copula*.py``; here are Corollary A.1 for
-p1 = 2, 3, 4, the lines of the proof, the Tallis lemma, the monotonicity lemma and the signs of Section 2.3.
+The four cells of Theorem 2.1 and the prediction cells are tested in ``test_copula*.py``; here are
+Corollary A.1 for p1 = 2, 3, 4, the lines of the proof, the Tallis lemma, the monotonicity lemma and
+the signs of Section 2.3.
 """
 
 from itertools import product
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.integrate import dblquad
 
-from cevit_lib.copula import CopulaParameters
+from cevit_lib.copula import CopulaParameters, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
 from cevit_lib.normal import bivariate_normal_cdf
@@ -53,7 +55,8 @@ def test_corollary_equals_brute_force_in_every_cell(p1):
     "formula", [theory.printed_limits_probability, theory.printed_expansion_probability]
 )
 def test_printed_corollary_is_no_probability(p1, formula):
-    """Both printed sums fall below zero in some cells; they are right only in the cell without a positive label."""
+    """Both printed sums fall below zero in some cells; they are right only in the cell without a
+    positive label."""
     lowest, gaps = [], []
     for seed in range(6 if p1 < 4 else 3):
         thresholds, mean, covariance = configuration(p1, seed)
@@ -73,8 +76,8 @@ def test_two_transcriptions_of_the_printed_corollary_agree():
     gamma, scores = TEXT_CORRELATION, np.array([[0.0, 0.0, 0.4, -0.9]])
     residual = np.array([0.7, -0.3])
     y = np.concatenate([residual, [0, 0]])[None]
-    regression = np.linalg.solve(gamma[:2, :2], gamma[:2, 2:])
-    mean, covariance = residual @ regression, theory.conditional_covariance(gamma)
+    law = scores_given(gamma, [2, 3], [0, 1])
+    mean, covariance = law.slope.numpy() @ residual, law.covariance.numpy()
     parameters = CopulaParameters(gamma, [1.0, 1.0])
     outputs = theory.tensor(theory.outputs_from_scores(scores))
     cells = printed_conditional_cells(outputs, theory.tensor(y), parameters, "corollary")[0]
@@ -86,7 +89,8 @@ def test_two_transcriptions_of_the_printed_corollary_agree():
 def test_last_lines_of_all_four_cases_of_the_proof_fail():
     logits = np.array([0.691, 1.643])
     thresholds = -theory.scores_from_outputs(logits[None], 0)[0]
-    mean, covariance = np.array([0.3, -0.2]), theory.conditional_covariance(TEXT_CORRELATION)
+    mean = np.array([0.3, -0.2])
+    covariance = scores_given(TEXT_CORRELATION, [2, 3], [0, 1]).covariance.numpy()
     for labels in product((0, 1), repeat=2):
         wanted = theory.integrate_normal(*cell_box(labels, thresholds), mean, covariance, 64)
         printed = theory.printed_case(*labels, thresholds, logits, mean, covariance)
@@ -125,7 +129,8 @@ def test_tallis_moments_equal_brute_force(c1, c2, rho):
 
 
 def test_truncation_always_weakens_a_positive_correlation():
-    """The printed lemma says Corr > rho; the right one is 0 < Corr < rho in every quadrant, and L12 > 0."""
+    """The printed lemma says Corr > rho; the right one is 0 < Corr < rho in every quadrant, and L12
+    > 0."""
     rng = np.random.default_rng(7)
     c1, c2 = rng.uniform(-2.5, 2.5, (2, 5000))
     rho = rng.uniform(0.02, 0.98, 5000)
@@ -166,7 +171,8 @@ def test_gaussian_concordance_equals_monte_carlo_and_increases():
 
 
 def test_concordance_may_fall_while_the_covariance_rises():
-    """Same margins, larger covariance, smaller concordance: the lemma needs more than "covariance"."""
+    """Same margins, larger covariance, smaller concordance: the lemma needs more than
+    "covariance"."""
     support, margin = np.array([-3.0, -0.5, 0.5, 3.0]), np.full(4, 0.25)
     low = theory.extreme_concordance(support, margin, 0.0, RHO, largest=True)
     high = theory.extreme_concordance(support, margin, 1.0, RHO)

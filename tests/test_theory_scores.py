@@ -1,4 +1,5 @@
-"""The phenomenon, its distortions, interpretation and gain: closed forms against Monte Carlo and enumeration."""
+"""The phenomenon, its distortions, interpretation and gain: closed forms against Monte Carlo and
+enumeration."""
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def test_stronger_covariance_refuses_other_shapes(shape):
 
 @pytest.mark.parametrize("name", [n for n in theory.DISTORTIONS])
 def test_residual_correlation_under_each_distortion(name):
-    """Closed forms of the residual correlation and of Cov(q1-hat, q2-hat) against a large sample."""
+    """Closed forms of the residual correlation and of Cov(q1-hat, q2-hat) against a large
+    sample."""
     rng, n = np.random.default_rng(5), 200_000
     draw = theory.draw_scores(n, rng)
     for strength in theory.DISTORTIONS[name].strengths[:3]:

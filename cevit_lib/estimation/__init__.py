@@ -1,4 +1,5 @@
-"""Estimators of the copula parameters: the paper's, the exact ones it lacks, and the predecessor's plug-in.
+"""Estimators of the copula parameters: the paper's, the exact ones it lacks, and the predecessor's
+plug-in.
 
 What all of them share, ``fit`` and the attributes it sets, stands at
 :class:`cevit_lib.estimation.base.CopulaEstimator`.

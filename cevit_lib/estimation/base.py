@@ -1,4 +1,5 @@
-"""The contract of every estimator: arguments stored as given, ``fit`` returns ``self``, results end in ``_``."""
+"""The contract of every estimator: arguments stored as given, ``fit`` returns ``self``, results end
+in ``_``."""
 
 import inspect
 import warnings
@@ -18,7 +19,8 @@ NEAR_SINGULAR = 1e-3
 class CopulaEstimator:
     """Base of the estimators of the copula parameters ``S_C = {sigma, Gamma}``.
 
-    A subclass stores its arguments and gives ``_estimate``. Attributes ending in ``_`` exist after ``fit``.
+    A subclass stores its arguments and gives ``_estimate``. Attributes ending in ``_`` exist after
+    ``fit``.
 
     Attributes
     ----------

@@ -1,4 +1,5 @@
-"""Correlation matrices: the M-step's two answers, guards against singularity, and coordinates for optimisers.
+"""Correlation matrices: the M-step's two answers, guards against singularity, and coordinates for
+optimisers.
 
 Everything here is small (``p`` by ``p``) and NumPy float64; patients have already been summed away.
 """
@@ -6,16 +7,17 @@ Everything here is small (``p`` by ``p``) and NumPy float64; patients have alrea
 import functools
 
 import numpy as np
-import torch
 
-from cevit_lib.errors import NotPositiveDefiniteError, ShapeError
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.errors import ShapeError
 
 #: Smallest eigenvalue that an estimator lets a matrix have while it iterates and when it returns.
 EIGENVALUE_FLOOR = 1e-6
 
 
 def off_diagonal(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row and column indices of the ``p (p - 1) / 2`` entries above the diagonal, row by row."""
+    """Return the row and column indices of the ``p (p - 1) / 2`` entries above the diagonal, row by
+    row."""
     return np.triu_indices(p, 1)
 
 
@@ -33,10 +35,12 @@ def smallest_eigenvalue(matrix: np.ndarray) -> float:
 
 
 def keep_positive_definite(correlation: np.ndarray, floor: float = EIGENVALUE_FLOOR) -> np.ndarray:
-    """Shrink a correlation matrix towards the identity until its smallest eigenvalue is at least ``floor``.
+    """Shrink a correlation matrix towards the identity until its smallest eigenvalue is at least
+    ``floor``.
 
-    Shrinking by a weight ``w`` moves each eigenvalue ``l`` to ``(1 - w) l + w`` and keeps the unit diagonal, so
-    the weight has a closed form and a matrix that is already fine is returned untouched.
+    Shrinking by a weight ``w`` moves each eigenvalue ``l`` to ``(1 - w) l + w`` and keeps the unit
+    diagonal, so the weight has a closed form and a matrix that is already fine is returned
+    untouched.
     """
     smallest = smallest_eigenvalue(correlation)
     if smallest >= floor:
@@ -48,7 +52,8 @@ def keep_positive_definite(correlation: np.ndarray, floor: float = EIGENVALUE_FL
 def cov2cor(covariance: np.ndarray) -> np.ndarray:
     """Return the correlation matrix of a covariance matrix (Algorithm 2, line 3).
 
-    A variable without variance has no correlation: its row becomes that of the identity, never ``NaN``.
+    A variable without variance has no correlation: its row becomes that of the identity, never
+    ``NaN``.
     """
     variance = np.diag(covariance)
     inverse = np.where(variance > 0, 1.0 / np.sqrt(np.where(variance > 0, variance, 1.0)), 0.0)
@@ -58,10 +63,11 @@ def cov2cor(covariance: np.ndarray) -> np.ndarray:
 
 
 def complete_objective(correlation: np.ndarray, second_moment: np.ndarray) -> float:
-    r"""Return :math:`-\tfrac12\{\log|\Gamma| + \mathrm{tr}(\Gamma^{-1} S)\}`, the M-step's objective per patient.
+    r"""Return :math:`-\tfrac12\{\log|\Gamma| + \mathrm{tr}(\Gamma^{-1} S)\}`, the M-step's
+    objective per patient.
 
-    The paper prints :math:`+\log|\Gamma|`, which has no maximum; this is the normal log-density's own sign.
-    Returns ``-inf`` where ``correlation`` is not positive definite.
+    The paper prints :math:`+\log|\Gamma|`, which has no maximum; this is the normal log-density's
+    own sign. Returns ``-inf`` where ``correlation`` is not positive definite.
     """
     try:
         factor = np.linalg.cholesky(correlation)
@@ -74,21 +80,22 @@ def complete_objective(correlation: np.ndarray, second_moment: np.ndarray) -> fl
 
 @functools.cache
 def _index_grids(p: int) -> tuple[np.ndarray, ...]:
-    """Return rows ``i`` and columns ``j`` of the pairs ``a = (i, j)``, as columns (for ``a``) and rows (for ``b``)."""
+    """Return rows ``i`` and columns ``j`` of the pairs ``a = (i, j)``, as columns (for ``a``) and
+    rows (for ``b``)."""
     i, j = off_diagonal(p)
     return i[:, None], j[:, None], i[None, :], j[None, :]
 
 
 def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
-    """Return gradient, negative Hessian and Fisher information of the objective in the off-diagonal entries."""
+    """Return gradient, negative Hessian and Fisher information of the objective in the off-diagonal
+    entries."""
     i, j, k, m = _index_grids(len(correlation))
     inverse = np.linalg.inv(correlation)
     sandwich = inverse @ second_moment @ inverse
     gradient = (sandwich - inverse)[i[:, 0], j[:, 0]]
 
-    def product(
-        left, right
-    ):  # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
+    def product(left, right):
+        # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
         first, second = right[j, k] * left[i, m], right[j, m] * left[i, k]
         return 0.5 * (first + second + right[i, m] * left[j, k] + right[i, k] * left[j, m])
 
@@ -96,26 +103,16 @@ def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
     return gradient, mixed + mixed.T - information, information
 
 
-def _ascent_step(
-    gradient: np.ndarray, curvature: np.ndarray, information: np.ndarray
-) -> np.ndarray:
-    """Return Newton's step where the objective is concave, the step of Fisher scoring elsewhere."""
-    try:
-        np.linalg.cholesky(curvature - 1e-8 * np.trace(information) * np.eye(len(gradient)))
-    except np.linalg.LinAlgError:
-        return np.linalg.solve(information, gradient)
-    return np.linalg.solve(curvature, gradient)
-
-
 def maximise_over_correlations(
     second_moment: np.ndarray, start: np.ndarray, tol: float = 1e-15, max_iter: int = 100
 ) -> np.ndarray:
-    r"""Return the correlation matrix that maximises the M-step's objective: the constrained maximiser.
+    r"""Return the correlation matrix that maximises the M-step's objective: the constrained
+    maximiser.
 
     Solves :math:`\max_\Gamma -\tfrac12\{\log|\Gamma| + \mathrm{tr}(\Gamma^{-1} S)\}` subject to
     :math:`\mathrm{diag}(\Gamma) = 1` by Newton's method where the objective is concave and by Fisher scoring
-    elsewhere, halving each step until it ascends and stays positive definite. The result is never worse than ``start``,
-    which is what makes the EM algorithm monotone.
+    elsewhere, halving each step until it ascends and stays positive definite. The result is never
+    worse than ``start``, which is what makes the EM algorithm monotone.
 
     Parameters
     ----------
@@ -124,14 +121,19 @@ def maximise_over_correlations(
     start : (p, p) array
         A positive definite correlation matrix.
     tol : float
-        Stop when the objective has no more to gain: the entries then are right to about the root of this.
+        Stop when the objective has no more to gain: the entries then are right to about the root of
+        this.
     """
     current, value = start, complete_objective(start, second_moment)
     p = len(start)
     upper = off_diagonal(p)
     for _ in range(max_iter if p > 1 else 0):
         gradient, curvature, information = _score_and_curvature(current, second_moment)
-        step = _ascent_step(gradient, curvature, information)
+        try:  # Newton's step where the objective is concave, that of Fisher scoring elsewhere
+            np.linalg.cholesky(curvature - 1e-8 * np.trace(information) * np.eye(len(gradient)))
+        except np.linalg.LinAlgError:
+            curvature = information
+        step = np.linalg.solve(curvature, gradient)
         if gradient @ step < tol:
             break
         for halving in range(40):
@@ -141,27 +143,28 @@ def maximise_over_correlations(
                 break
         else:
             break
-        if (
-            smallest_eigenvalue(trial) < EIGENVALUE_FLOOR
-        ):  # the maximum is at the edge: stop short of it
-            break
+        if smallest_eigenvalue(trial) < EIGENVALUE_FLOOR:
+            break  # the maximum is at the edge: stop short of it
         current, value = trial, trial_value
     return current
 
 
 def unconstrained_from_correlation(correlation: np.ndarray) -> np.ndarray:
-    """Return the strictly lower entries of the Cholesky factor with rows divided by their diagonal."""
+    """Return the strictly lower entries of the Cholesky factor with rows divided by their
+    diagonal."""
     factor = np.linalg.cholesky(correlation)
     rows, columns = np.tril_indices(len(correlation), -1)
     return (factor / np.diag(factor)[:, None])[rows, columns]
 
 
 def correlation_from_unconstrained(coordinates: np.ndarray, p: int):
-    """Return the correlation matrix of free coordinates and the function that pulls its gradient back to them.
+    """Return the correlation matrix of free coordinates and the function that pulls its gradient
+    back to them.
 
-    Rows of a unit lower triangular matrix are scaled to length one, ``W``, and ``Gamma = W W'``: every real vector
-    gives a correlation matrix, so that an optimiser needs no bounds. The pull-back takes the gradient with respect
-    to the ``(p, p)`` matrix, each entry counted on its own.
+    Rows of a unit lower triangular matrix are scaled to length one, ``W``, and ``Gamma = W W'``:
+    every real vector gives a correlation matrix, so that an optimiser needs no bounds. The
+    pull-back takes the gradient with respect to the ``(p, p)`` matrix, each entry counted on its
+    own.
     """
     rows, columns = np.tril_indices(p, -1)
     lower = np.eye(p)
@@ -178,7 +181,7 @@ def correlation_from_unconstrained(coordinates: np.ndarray, p: int):
 
 
 def starting_correlation(initial, p: int) -> np.ndarray:
-    """Return the initial correlation matrix: the identity for ``None``, else a checked copy of what was given.
+    """Return the initial correlation matrix: the identity for ``None``, else a checked copy.
 
     Raises
     ------
@@ -187,16 +190,9 @@ def starting_correlation(initial, p: int) -> np.ndarray:
     """
     if initial is None:
         return np.eye(p)
-    matrix = np.array(torch.as_tensor(initial).detach().cpu().numpy(), dtype=np.float64)
-    if matrix.shape != (p, p):
+    matrix = CopulaParameters(initial, []).correlation.detach().cpu().double().numpy()
+    if len(matrix) != p:
         raise ShapeError(
             f"initial must have shape ({p}, {p}), one row a response; seen {matrix.shape}"
         )
-    smallest = smallest_eigenvalue(matrix)
-    sound = np.allclose(np.diag(matrix), 1.0) and np.allclose(matrix, matrix.T)
-    if not sound or smallest < EIGENVALUE_FLOOR:
-        raise NotPositiveDefiniteError(
-            "initial must be a symmetric positive definite matrix with unit diagonal; its smallest "
-            f"eigenvalue is {smallest:.2g}. Shrink it towards the identity first."
-        )
-    return matrix
+    return keep_positive_definite(matrix.copy())

@@ -1,8 +1,10 @@
-"""The EM family: one loop; the paper's fMCEM (Algorithm 2), the exact EM that it approximates, and MCEM (Algorithm 1).
+"""The EM family: one loop; the paper's fMCEM (Algorithm 2), the exact EM that it approximates, and
+MCEM (Algorithm 1).
 
-Every step is a method. ``e_step`` gives the expected second moment of the scores, ``m_step`` the next correlation
-matrix; :meth:`ExpectationMaximization._estimate` alternates them. What the steps have in common, patients with missing
-responses and the laws of latent scores, is in :mod:`cevit_lib.estimation.moments`.
+Every step is a method. ``e_step`` gives the expected second moment of the scores, ``m_step`` the
+next correlation matrix; :meth:`ExpectationMaximization._estimate` alternates them. What the steps
+have in common, patients with missing responses and the laws of latent scores, is in
+:mod:`cevit_lib.estimation.moments`.
 """
 
 import numpy as np
@@ -47,8 +49,9 @@ class ExpectationMaximization(CopulaEstimator):
     def m_step(self, second_moment: np.ndarray, correlation: np.ndarray) -> np.ndarray:
         """Return the next (p, p) correlation matrix.
 
-        That is the second moment rescaled to a unit diagonal (Algorithm 2, line 3), or the maximiser of the
-        expected log-likelihood over correlation matrices, found from the present one (Algorithm 1, line 4).
+        That is the second moment rescaled to a unit diagonal (Algorithm 2, line 3), or the
+        maximiser of the expected log-likelihood over correlation matrices, found from the present
+        one (Algorithm 1, line 4).
         """
         if self.rescale:
             return keep_positive_definite(cov2cor(second_moment))
@@ -75,20 +78,23 @@ class ExpectationMaximization(CopulaEstimator):
 
 
 class FastMCEM(ExpectationMaximization):
-    r"""Fast Monte Carlo EM, Algorithm 2 of the paper: plug expected latent scores in, then ``cov2cor``.
+    r"""Fast Monte Carlo EM, Algorithm 2 of the paper: plug expected latent scores in, then
+    ``cov2cor``.
 
-    Its fixed point is not the maximum of the likelihood: the conditional covariance of the latent scores is left
-    out, which biases the mixed correlations upwards and :math:`\rho_{34}` downwards, more so under a stronger signal.
+    Its fixed point is not the maximum of the likelihood: the conditional covariance of the latent
+    scores is left out, which biases the mixed correlations upwards and :math:`\rho_{34}` downwards,
+    more so under a stronger signal.
 
     Parameters
     ----------
     means : "univariate" or "bivariate"
-        Read line 2 of Algorithm 2 as ``2n`` univariate truncated normal means (the reading that the paper's
-        numbers identify), or take the exact means of the bivariate posterior (12).
+        Read line 2 of Algorithm 2 as ``2n`` univariate truncated normal means (the reading that the
+        paper's numbers identify), or take the exact means of the bivariate posterior (12).
     rescale : bool
         Line 3 as printed (``cov2cor``), or else the maximiser over correlation matrices.
     variances : bool
-        Add the univariate truncated variances to the diagonal of ``Z'Z / n``: a correction that is not in the paper.
+        Add the univariate truncated variances to the diagonal of ``Z'Z / n``: a correction that is
+        not in the paper.
     max_iter, tol : int, float
         Stop when the Frobenius norm of an update is below ``tol`` (Supplement B.2: 100 and 1e-6).
     initial : (p, p) array, optional
@@ -96,8 +102,9 @@ class FastMCEM(ExpectationMaximization):
 
     Notes
     -----
-    ``history_["objective"]`` is the paper's approximate energy (with the sign of the log-determinant mended) at each
-    step's new matrix. Missing responses take their normal regression on the expected scores, with its covariance.
+    ``history_["objective"]`` is the paper's approximate energy (with the sign of the
+    log-determinant mended) at each step's new matrix. Missing responses take their normal
+    regression on the expected scores, with its covariance.
     """
 
     def __init__(
@@ -119,13 +126,15 @@ class FastMCEM(ExpectationMaximization):
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return ``Z'Z / n``, outer products of expected scores, and the approximate energy there."""
+        """Return ``Z'Z / n``, outer products of expected scores, and the approximate energy
+        there."""
         check_choice("means", self.means, ("univariate", "bivariate"))
         second_moment, _ = expected_moments(observed, scale, correlation, self.plugged_in)
         return second_moment, complete_objective(correlation, second_moment)
 
     def plugged_in(self, mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-        """Return the expected latent scores (n, b), and their outer products for expected products."""
+        """Return the expected latent scores (n, b), and their outer products for expected
+        products."""
         if self.means == "bivariate":
             means, _, _ = latent_moments(mean, covariance, part)
         else:
@@ -137,10 +146,11 @@ class FastMCEM(ExpectationMaximization):
 
 
 class ExactEM(ExpectationMaximization):
-    """The EM algorithm that Algorithm 1 aims at, with its expectations in closed form instead of sampled.
+    """The EM algorithm that Algorithm 1 aims at, with its expectations in closed form instead of
+    sampled.
 
-    The E-step adds the conditional covariance of the truncated latent scores; with the maximising M-step the
-    observed likelihood never falls and the limit is its maximum given ``sigma``.
+    The E-step adds the conditional covariance of the truncated latent scores; with the maximising
+    M-step the observed likelihood never falls and the limit is its maximum given ``sigma``.
 
     Parameters
     ----------
@@ -159,9 +169,10 @@ class ExactEM(ExpectationMaximization):
 
     Notes
     -----
-    ``history_["objective"]`` is the mean observed log-likelihood at the matrix each iteration started from. ``sigma``
-    is the SD of the residuals that were observed: right if continuous responses are missing completely at random. If
-    what is missing depends on what was seen, :class:`MaximumLikelihood` fits ``sigma`` too and stays right.
+    ``history_["objective"]`` is the mean observed log-likelihood at the matrix each iteration
+    started from. ``sigma`` is the SD of the residuals that were observed: right if continuous
+    responses are missing completely at random. If what is missing depends on what was seen,
+    :class:`MaximumLikelihood` fits ``sigma`` too and stays right.
     """
 
     def __init__(self, rescale=False, max_iter=500, tol=1e-6, initial=None):
@@ -180,9 +191,10 @@ class ExactEM(ExpectationMaximization):
 class MonteCarloEM(ExpectationMaximization):
     r"""Monte Carlo EM, Algorithm 1 of the paper, with the right sign of the log-determinant.
 
-    Each E-step draws ``draws`` latent vectors a patient from the posterior (12) by Gibbs sweeps that start where the
-    last E-step stopped; truncation points 40 standard deviations out are handled. The estimate is the mean of the
-    iterates after ``burn_in``, which no longer move systematically; their scatter gives its Monte Carlo error.
+    Each E-step draws ``draws`` latent vectors a patient from the posterior (12) by Gibbs sweeps
+    that start where the last E-step stopped; truncation points 40 standard deviations out are
+    handled. The estimate is the mean of the iterates after ``burn_in``, which no longer move
+    systematically; their scatter gives its Monte Carlo error.
 
     Parameters
     ----------
@@ -191,8 +203,8 @@ class MonteCarloEM(ExpectationMaximization):
     max_iter, burn_in : int
         Iterations in all, and how many of them are dropped.
     tol : float
-        Converged if the means of the two halves of the kept iterates differ by less than ``tol`` plus four standard
-        errors of that difference, in every entry.
+        Converged if the means of the two halves of the kept iterates differ by less than ``tol``
+        plus four standard errors of that difference, in every entry.
     rng : numpy.random.Generator or int, optional
 
     Attributes
@@ -202,7 +214,8 @@ class MonteCarloEM(ExpectationMaximization):
 
     Notes
     -----
-    ``history_["objective"]`` is the expected log-likelihood of the scores at the matrix each iteration started from.
+    ``history_["objective"]`` is the expected log-likelihood of the scores at the matrix each
+    iteration started from.
     """
 
     remedy = (
@@ -230,7 +243,8 @@ class MonteCarloEM(ExpectationMaximization):
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return the mean outer product of the drawn scores, and the expected log-likelihood there."""
+        """Return the mean outer product of the drawn scores, and the expected log-likelihood
+        there."""
         if self._chains is None:
             self._chains = [Chains(part, scale, self.draws) for part in observed.patterns]
         sums = [chain.second_moment(correlation, self.sweeps, self._rng) for chain in self._chains]
@@ -244,7 +258,8 @@ class MonteCarloEM(ExpectationMaximization):
         batches = np.array([part.mean(axis=0) for part in np.array_split(kept, 8)])
         error = batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
         drift = np.abs(batches[:4].mean(axis=0) - batches[4:].mean(axis=0))
-        # Noise by successive differences, which a drift hardly enters; means of four batches differ by 2^-1/2 of it.
+        # Noise by successive differences, which a drift hardly enters; means of four batches differ
+        # by 2^-1/2 of it.
         noise = np.sqrt(0.5 * (np.diff(batches, axis=0) ** 2).mean(axis=0))
         self.converged_ = bool(np.all(drift < self.tol + 4.0 * noise / np.sqrt(2.0)))
         self.monte_carlo_error_ = torch.from_numpy(error)

@@ -1,4 +1,5 @@
-"""Markov chain Monte Carlo: the paper's rank-likelihood sampler, and one whose target is the stated posterior."""
+"""Markov chain Monte Carlo: the paper's rank-likelihood sampler, and one whose target is the stated
+posterior."""
 
 import warnings
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ from cevit_lib.estimation.sampling import gibbs_sweep, inverse_wishart, open_uni
 
 
 def split_r_hat(draws: np.ndarray) -> np.ndarray:
-    """Return Gelman and Rubin's potential scale reduction of each quantity, every chain split in two.
+    """Return Gelman and Rubin's potential scale reduction of each quantity, every chain split in
+    two.
 
     Parameters
     ----------
@@ -46,11 +48,12 @@ class RankLikelihoodMCMC(CopulaEstimator):
     Parameters
     ----------
     sampler : "paper" or "proper"
-        ``"paper"``: Hoff's extended rank likelihood as Supplement B.2 uses it. Coordinate-wise Gibbs draws of the
-        latent scores beyond their known thresholds, then an inverse-Wishart draw of a covariance matrix, whose
-        correlation matrix is fed back. With known thresholds the latent scale is *not* free, so rescaling is not a
-        likelihood step: the chain has no stated posterior as its target, but comes close where the margins are right.
-        ``"proper"``: random-walk Metropolis over correlation matrices with the observed likelihood (latent scores
+        ``"paper"``: Hoff's extended rank likelihood as Supplement B.2 uses it. Coordinate-wise
+        Gibbs draws of the latent scores beyond their known thresholds, then an inverse-Wishart draw
+        of a covariance matrix, whose correlation matrix is fed back. With known thresholds the
+        latent scale is *not* free, so rescaling is not a likelihood step: the chain has no stated
+        posterior as its target, but comes close where the margins are right. ``"proper"``:
+        random-walk Metropolis over correlation matrices with the observed likelihood (latent scores
         integrated out) and a uniform prior on the set of correlation matrices.
     sweeps, burn_in, thin, chains : int
         Supplement B.2: 2500, 1000, 10 and one chain.
@@ -68,7 +71,7 @@ class RankLikelihoodMCMC(CopulaEstimator):
         Share of accepted proposals (``"proper"`` only).
     """
 
-    remedy = "raise sweeps, or run several chains and look at diagnostics()"
+    remedy = "raise sweeps and burn_in, or run several chains (chains=4) and look at r_hat_"
 
     def __init__(self, sampler="paper", sweeps=2500, burn_in=1000, thin=10, chains=1, rng=None):
         self.sampler = sampler
@@ -84,7 +87,7 @@ class RankLikelihoodMCMC(CopulaEstimator):
             raise ValueError("sweeps, burn_in and thin must leave at least 4 draws a chain")
         scale = observed.residual_scale()
         streams = np.random.default_rng(self.rng).spawn(self.chains)
-        run = gibbs_chain if self.sampler == "paper" else Metropolis(observed, scale).chain
+        run = gibbs_chain if self.sampler == "paper" else metropolis_chain
         kept = np.array([self._thinned(run(observed, scale, stream)) for stream in streams])
         self.n_iter_ = self.sweeps
         rows, columns = off_diagonal(observed.p)
@@ -106,24 +109,10 @@ class RankLikelihoodMCMC(CopulaEstimator):
         self.acceptance_ = moved / self.sweeps
         return np.array(kept)
 
-    def diagnostics(self) -> dict[str, np.ndarray]:
-        """Return effective sample sizes (bulk, tail) and rank-normalised R-hat of the ``p (p - 1) / 2`` correlations.
-
-        Uses arviz, which is imported here because the library does not need it otherwise.
-        """
-        import arviz
-
-        rows, columns = off_diagonal(self.draws_.shape[-1])
-        data = arviz.convert_to_dataset({"rho": self.draws_.numpy()[:, :, rows, columns]})
-        return {
-            "ess_bulk": arviz.ess(data, method="bulk")["rho"].values,
-            "ess_tail": arviz.ess(data, method="tail")["rho"].values,
-            "r_hat": arviz.rhat(data)["rho"].values,
-        }
-
 
 def _latent_arrays(observed: Observed, scale: np.ndarray):
-    """Return starting scores (p, n), the variables to be drawn, and their thresholds and signs (k, n)."""
+    """Return starting scores (p, n), the variables to be drawn, and their thresholds and signs (k,
+    n)."""
     z = np.zeros((observed.p, observed.n))
     threshold, sign = np.full_like(z, -np.inf), np.ones_like(z)  # a missing response is free
     start = 0
@@ -141,9 +130,11 @@ def _latent_arrays(observed: Observed, scale: np.ndarray):
 def gibbs_chain(
     observed: Observed, scale: np.ndarray, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the correlation matrix after each sweep of the paper's sampler, and 1.0 (nothing is ever rejected).
+    """Yield the correlation matrix after each sweep of the paper's sampler, and 1.0 (nothing is
+    ever rejected).
 
-    The prior on the covariance matrix is inverse Wishart with ``p + 2`` degrees of freedom and scale ``(p + 2) I``.
+    The prior on the covariance matrix is inverse Wishart with ``p + 2`` degrees of freedom and
+    scale ``(p + 2) I``.
     """
     p, n = observed.p, observed.n
     z, columns, threshold, sign = _latent_arrays(observed, scale)
@@ -157,38 +148,34 @@ def gibbs_chain(
             yield correlation, 1.0
 
 
-class Metropolis:
-    """Random-walk Metropolis over correlation matrices, preconditioned by the observed information at the maximum."""
+def metropolis_chain(
+    observed: Observed, scale: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield the matrix after each random-walk step, and 1.0 where the proposal was accepted.
 
-    def __init__(self, observed: Observed, scale: np.ndarray):
-        if observed.p < 2:
-            raise DataError("one response has no correlation to sample; give at least two")
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            mode = MaximumLikelihood(fit_scale=False).fit_observed(observed).parameters_
-        self.start = keep_positive_definite(mode.correlation.numpy(), 1e-3)
-        p0 = observed.p0
-        information = observed_information(observed, scale, self.start)[p0:, p0:]
-        # The uniform prior on (-1, 1) has precision 3: it bounds the steps where the data say nothing.
-        values, vectors = np.linalg.eigh(information)
-        root = vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
-        self.step = 2.38 / np.sqrt(len(root)) * root
+    Steps are preconditioned by the observed information at the maximum.
+    """
+    if observed.p < 2:
+        raise DataError("one response has no correlation to sample; give at least two")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        mode = MaximumLikelihood(fit_scale=False).fit_observed(observed).parameters_
+    current = keep_positive_definite(mode.correlation.numpy(), 1e-3)
+    information = observed_information(observed, scale, current)[observed.p0 :, observed.p0 :]
+    # The uniform prior on (-1, 1) has precision 3: it bounds the steps where the data say nothing.
+    values, vectors = np.linalg.eigh(information)
+    step = 2.38 / np.sqrt(len(values)) * vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
+    upper = off_diagonal(observed.p)
 
-    def chain(
-        self, observed: Observed, scale: np.ndarray, rng: np.random.Generator
-    ) -> Iterator[tuple[np.ndarray, float]]:
-        """Yield the matrix after each step, and whether the proposal was accepted."""
+    def log_posterior(correlation):
+        return observed.n * expected_moments(observed, scale, correlation).log_likelihood
 
-        def log_posterior(correlation):
-            return observed.n * expected_moments(observed, scale, correlation).log_likelihood
-
-        upper = off_diagonal(observed.p)
-        current, value = self.start, log_posterior(self.start)
-        while True:
-            move = self.step @ rng.standard_normal(len(self.step))
-            proposal, accepted = from_off_diagonal(current[upper] + move, observed.p), 0.0
-            if smallest_eigenvalue(proposal) > EIGENVALUE_FLOOR:
-                proposed = log_posterior(proposal)
-                if np.log(open_uniform(rng, ())) < proposed - value:
-                    current, value, accepted = proposal, proposed, 1.0
-            yield current, accepted
+    value = log_posterior(current)
+    while True:
+        move = step @ rng.standard_normal(len(step))
+        proposal, accepted = from_off_diagonal(current[upper] + move, observed.p), 0.0
+        if smallest_eigenvalue(proposal) > EIGENVALUE_FLOOR:
+            proposed = log_posterior(proposal)
+            if np.log(open_uniform(rng, ())) < proposed - value:
+                current, value, accepted = proposal, proposed, 1.0
+        yield current, accepted

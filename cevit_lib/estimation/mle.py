@@ -1,4 +1,5 @@
-"""Direct maximisation of the observed-data likelihood in ``sigma`` and ``Gamma``, with standard errors."""
+"""Direct maximisation of the observed-data likelihood in ``sigma`` and ``Gamma``, with standard
+errors."""
 
 from typing import NamedTuple
 
@@ -59,8 +60,8 @@ def observed_information(
 ) -> np.ndarray:
     """Return the observed information of ``(sigma, off-diagonal of Gamma)``, all patients together.
 
-    Forward differences of the analytic score, which needs one expectation step a parameter; the width shrinks where
-    the matrix is close to singular.
+    Forward differences of the analytic score, which needs one expectation step a parameter; the
+    width shrinks where the matrix is close to singular.
     """
     rows, columns = off_diagonal(observed.p)
     p0 = observed.p0
@@ -83,7 +84,8 @@ def observed_information(
 
 
 def errors_from_information(information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return covariance matrix and standard errors; a direction without information gets ``inf``, never ``NaN``."""
+    """Return covariance matrix and standard errors; a direction without information gets ``inf``,
+    never ``NaN``."""
     values, vectors = np.linalg.eigh(information)
     flat = values <= 1e-10 * max(values[-1], 1.0)
     inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
@@ -98,11 +100,13 @@ class MaximumLikelihood(CopulaEstimator):
     Parameters
     ----------
     fit_scale : bool
-        Maximise over ``sigma`` too; otherwise it stays the SD of the residuals, as in the EM family.
+        Maximise over ``sigma`` too; otherwise it stays the SD of the residuals, as in the EM
+        family.
     standard_errors : bool
         Compute standard errors from the observed information.
     max_iter, tol : int, float
-        Of the quasi-Newton search; ``tol`` bounds the largest entry of the mean log-likelihood's gradient.
+        Of the quasi-Newton search; ``tol`` bounds the largest entry of the mean log-likelihood's
+        gradient.
     initial : (p, p) array, optional
         Starting matrix; by default a few cheap expectation steps from the identity.
 

@@ -1,9 +1,11 @@
 r"""Expected second moments of the scores given what was observed, and the observed likelihood.
 
-For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind observed labels, and
-the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is normal with mean
+For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind
+observed labels, and the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is
+normal with mean
 :math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one
-orthant by the labels: equation (12). Missing scores are normal given the rest, so they are integrated in closed form.
+orthant by the labels: equation (12). Missing scores are normal given the rest, so they are
+integrated in closed form.
 """
 
 from typing import NamedTuple
@@ -11,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from cevit_lib.copula import scores_given
 from cevit_lib.estimation.correlation import complete_objective
 from cevit_lib.estimation.observed import Observed, Pattern
 from cevit_lib.normal import (
@@ -21,24 +24,9 @@ from cevit_lib.normal import (
 )
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
-#: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does not grow.
+#: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does
+#: not grow.
 BLOCK = 8192
-
-
-class Regression(NamedTuple):
-    """The normal law of one block of scores given another: ``u_B | u_A ~ N(slope u_A, covariance)``."""
-
-    slope: np.ndarray
-    covariance: np.ndarray
-
-    @classmethod
-    def of(cls, correlation: np.ndarray, target: np.ndarray, given: np.ndarray) -> "Regression":
-        cross = correlation[np.ix_(target, given)]
-        slope = np.linalg.solve(correlation[np.ix_(given, given)], cross.T).T
-        covariance = correlation[np.ix_(target, target)] - slope @ cross.T
-        return cls(
-            slope, 0.5 * (covariance + covariance.T)
-        )  # rounding would grow from step to step
 
 
 class Moments(NamedTuple):
@@ -56,11 +44,18 @@ class Moments(NamedTuple):
     log_likelihood: float
 
 
+def law_given(correlation: np.ndarray, target: np.ndarray, given: np.ndarray):
+    """Return slope (b, a) and covariance (b, b) of the normal scores ``target`` given ``given``."""
+    law = scores_given(correlation, target, given)
+    slope, covariance = law.slope.numpy(), law.covariance.numpy()
+    return slope, 0.5 * (covariance + covariance.T)  # rounding would grow from step to step
+
+
 def univariate_means(mean: np.ndarray, covariance: np.ndarray, part: Pattern) -> np.ndarray:
     """Return the mean (n, b) of each latent under its own truncated normal.
 
-    This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the threshold]``, which
-    ignore that the two latents of (12) are truncated together.
+    This is Algorithm 2's E-step: ``2n`` univariate expectations ``E[N(mean, sd^2) | side of the
+    threshold]``, which ignore that the two latents of (12) are truncated together.
     """
     return truncated_normal_mean(*_truncation(mean, covariance, part)).numpy()
 
@@ -78,9 +73,10 @@ def _truncation(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
 def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     r"""Return the exact moments of the latents behind the observed labels, truncated together.
 
-    Fisher's identity: the derivative of the labels' log-probability in the mean is :math:`\tilde V^{-1}E(z -
-    \tilde\mu)`, and in the covariance :math:`\tfrac12 \tilde V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde
-    V\}\tilde V^{-1}`. So slopes give every moment; an E-step needs the second ones summed only.
+    Fisher's identity: the derivative of the labels' log-probability in the mean is :math:`\tilde
+    V^{-1}E(z - \tilde\mu)`, and in the covariance :math:`\tfrac12 \tilde
+    V^{-1}\{E(z-\tilde\mu)(z-\tilde\mu)' - \tilde V\}\tilde V^{-1}`. So slopes give every moment; an
+    E-step needs the second ones summed only.
 
     Parameters
     ----------
@@ -106,7 +102,8 @@ def latent_moments(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
 
 
 def slopes_of_pairs(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
-    r"""Return log-probability (n,), its slope in the mean (n, 2) and, summed over patients, in the covariance (2, 2).
+    r"""Return log-probability (n,), its slope in the mean (n, 2) and, summed over patients, in the
+    covariance (2, 2).
 
     With :math:`b_j = s_j (\tilde\mu_j - c_j)/\tilde v_j^{1/2}` the labels have probability
     :math:`\Phi_2(b; s_1 s_2 r)`: all patients share :math:`|r|`.
@@ -164,13 +161,14 @@ def expected_moments(
 
 
 def sum_of_pattern(part: Pattern, scale: np.ndarray, correlation: np.ndarray, latent):
-    """Return the summed second moment of the observed responses' scores, and the labels' log probability."""
+    """Return the summed second moment of the observed responses' scores, and the labels' log
+    probability."""
     a, b = part.continuous, part.binary
-    law = Regression.of(correlation, b, a)
+    slope, covariance = law_given(correlation, b, a)
     seen, log_probability = np.zeros((len(part.seen),) * 2), 0.0
     for block in part.blocks(BLOCK):
         u = block.residual / scale[a]
-        means, second, log_p = latent(u @ law.slope.T, law.covariance, block)
+        means, second, log_p = latent(u @ slope.T, covariance, block)
         cross = u.T @ means
         seen += np.block([[u.T @ u, cross], [cross.T, second]])
         log_probability += np.sum(log_p)
@@ -178,13 +176,14 @@ def sum_of_pattern(part: Pattern, scale: np.ndarray, correlation: np.ndarray, la
 
 
 def with_missing(seen: np.ndarray, part: Pattern, correlation: np.ndarray) -> np.ndarray:
-    """Return the (p, p) summed second moment from that of the observed scores: missing ones are normal given these."""
+    """Return the (p, p) summed second moment from that of the observed scores: missing ones are
+    normal given these."""
     order, missing = part.seen, part.missing
     second = np.empty_like(correlation)
     second[np.ix_(order, order)] = seen
     if len(missing):
-        law = Regression.of(correlation, missing, order)
-        cross = law.slope @ seen
+        slope, covariance = law_given(correlation, missing, order)
+        cross = slope @ seen
         second[np.ix_(missing, order)], second[np.ix_(order, missing)] = cross, cross.T
-        second[np.ix_(missing, missing)] = cross @ law.slope.T + len(part) * law.covariance
+        second[np.ix_(missing, missing)] = cross @ slope.T + len(part) * covariance
     return second

@@ -1,4 +1,5 @@
-"""What an estimator sees: residuals, labels and thresholds, grouped by which responses are observed."""
+"""What an estimator sees: residuals, labels and thresholds, grouped by which responses are
+observed."""
 
 from dataclasses import dataclass
 
@@ -16,11 +17,13 @@ class Pattern:
     Attributes
     ----------
     continuous, binary, missing : (a,), (b,), (m,) int arrays
-        Columns of ``y`` that these patients have, by kind, and those that they lack; ``a + b + m = p``.
+        Columns of ``y`` that these patients have, by kind, and those that they lack; ``a + b + m =
+        p``.
     residual : (n_pattern, a) array
         ``y - mu`` of the observed continuous responses, in the units of ``y``.
     threshold, sign : (n_pattern, b) arrays
-        ``c = Phi^-1(S(-mu))`` and ``2 y - 1``: the latent score lies above ``c`` where the sign is positive.
+        ``c = Phi^-1(S(-mu))`` and ``2 y - 1``: the latent score lies above ``c`` where the sign is
+        positive.
     """
 
     continuous: np.ndarray
@@ -39,7 +42,8 @@ class Pattern:
         return np.concatenate([self.continuous, self.binary])
 
     def blocks(self, size: int):
-        """Yield the same pattern cut into blocks of at most ``size`` patients, which fit the processor's cache."""
+        """Yield the same pattern cut into blocks of at most ``size`` patients, which fit the
+        processor's cache."""
         for start in range(0, len(self), size):
             part = slice(start, start + size)
             yield Pattern(
@@ -62,7 +66,8 @@ class Observed:
     p0: int
 
     def residual_scale(self) -> np.ndarray:
-        """Return ``sigma``: the SD of each column of residuals (Section 2.3), over the patients who have it.
+        """Return ``sigma``: the SD of each column of residuals (Section 2.3), over the patients who
+        have it.
 
         Raises
         ------
@@ -95,7 +100,8 @@ def as_float64(values, name: str) -> np.ndarray:
 
 
 def count_continuous(y: np.ndarray) -> int:
-    """Return the number of leading columns that hold a value other than 0, 1 or NaN: the continuous responses.
+    """Return the number of leading columns that hold a value other than 0, 1 or NaN: the continuous
+    responses.
 
     Raises
     ------
@@ -135,8 +141,8 @@ def observe(outputs, y, continuous: int | None = None) -> Observed:
     Raises
     ------
     ShapeError, LabelError, DataError
-        Shapes differ, a label is not 0/1, an output is not finite where its response is observed, a response is
-        never observed, or fewer than two patients are left.
+        Shapes differ, a label is not 0/1, an output is not finite where its response is observed, a
+        response is never observed, or fewer than two patients are left.
     """
     outputs, y = as_float64(outputs, "outputs"), as_float64(y, "y")
     if outputs.shape != y.shape:
@@ -175,7 +181,8 @@ def _check_values(outputs: np.ndarray, y: np.ndarray, seen: np.ndarray) -> None:
 
 
 def _group(seen: np.ndarray):
-    """Yield each distinct row of the mask with the indices (or the slice of all) of its patients."""
+    """Yield each distinct row of the mask with the indices (or the slice of all) of its
+    patients."""
     if seen.all():
         yield seen[0], slice(None)
         return
@@ -187,7 +194,8 @@ def _group(seen: np.ndarray):
 def _pattern(outputs: np.ndarray, y: np.ndarray, p0: int, mask: np.ndarray, rows) -> Pattern:
     columns = np.arange(len(mask))
     continuous, binary = columns[mask & (columns < p0)], columns[mask & (columns >= p0)]
-    # Columns are gathered one kind at a time: at n = 10^6 this keeps the peak memory near that of the inputs.
+    # Columns are gathered one kind at a time: at n = 10^6 this keeps the peak memory near that of
+    # the inputs.
     residual = np.ascontiguousarray(y[rows][:, continuous] - outputs[rows][:, continuous])
     logits = torch.from_numpy(np.ascontiguousarray(outputs[rows][:, binary]))
     threshold = -normal_score(logits).numpy()

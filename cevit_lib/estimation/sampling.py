@@ -1,4 +1,5 @@
-"""Draws of truncated latent scores: exact one at a time, far in the tails too, and by Gibbs sweeps of several."""
+"""Draws of truncated latent scores: exact one at a time, far in the tails too, and by Gibbs sweeps
+of several."""
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
@@ -6,7 +7,8 @@ from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 from cevit_lib.estimation.moments import with_missing
 from cevit_lib.estimation.observed import Pattern
 
-#: Below this limit the probability of the admitted side is close to underflow and its logarithm is used instead.
+#: Below this limit the probability of the admitted side is close to underflow and its logarithm is
+#: used instead.
 DEEP = -30.0
 
 
@@ -51,8 +53,8 @@ def gibbs_sweep(
     columns : (k,) int array
         Variables to redraw, in this order.
     threshold, sign, uniform : (k, n) arrays
-        A score lies above its threshold where the sign is +1 and below it where it is -1; ``-inf`` with +1 is free.
-        One whose sign is 0 is known and stays.
+        A score lies above its threshold where the sign is +1 and below it where it is -1; ``-inf``
+        with +1 is free. One whose sign is 0 is known and stays.
     """
     for index, column in enumerate(columns):
         sd = precision[column, column] ** -0.5
@@ -65,7 +67,8 @@ def gibbs_sweep(
 
 
 class Chains:
-    """Gibbs chains over the latents of one pattern: ``draws`` for each patient, kept from one E-step to the next."""
+    """Gibbs chains over the latents of one pattern: ``draws`` for each patient, kept from one
+    E-step to the next."""
 
     def __init__(self, part: Pattern, scale: np.ndarray, draws: int):
         self.part, self.draws = part, draws
@@ -79,7 +82,8 @@ class Chains:
     def second_moment(
         self, correlation: np.ndarray, sweeps: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Sweep on under ``correlation`` and return the (p, p) summed outer products, a mean over draws."""
+        """Sweep on under ``correlation`` and return the (p, p) summed outer products, a mean over
+        draws."""
         order = self.part.seen
         precision = np.linalg.inv(correlation[np.ix_(order, order)])
         for _ in range(sweeps if len(self.columns) else 0):

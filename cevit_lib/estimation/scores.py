@@ -8,10 +8,12 @@ from cevit_lib.estimation.observed import Observed
 
 
 class GaussianScoreCorrelation(CopulaEstimator):
-    r"""Sample correlation of residuals and Gaussian scores :math:`\Phi^{-1}(\hat p)`, as CeCNN plugs in.
+    r"""Sample correlation of residuals and Gaussian scores :math:`\Phi^{-1}(\hat p)`, as CeCNN
+    plugs in.
 
-    The score of a binary response is a function of the *inputs*, not of the label: it measures how the outputs vary
-    together, which is not the conditional dependence ``Gamma``. It is kept as the predecessor's method.
+    The score of a binary response is a function of the *inputs*, not of the label: it measures how
+    the outputs vary together, which is not the conditional dependence ``Gamma``. It is kept as the
+    predecessor's method.
 
     Notes
     -----

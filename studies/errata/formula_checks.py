@@ -1,7 +1,9 @@
-"""Numbers behind "Proofs, checked" and the verdicts: printed formulas against right ones on seeded random inputs.
+"""Numbers behind "Proofs, checked" and the verdicts: printed formulas against right ones on seeded
+random inputs.
 
-One record per part, study ``formula-checks``. Deterministic parts have no standard error; the others are shares over
-``n`` independent draws, whose standard error is sqrt(share (1 - share) / n) at most.
+One record per part, study ``formula-checks``. Deterministic parts have no standard error; the
+others are shares over ``n`` independent draws, whose standard error is sqrt(share (1 - share) / n)
+at most.
 
     python -m studies formula-checks
 """
@@ -12,7 +14,12 @@ import numpy as np
 import torch
 from scipy.special import ndtr
 
-from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
+from cevit_lib.copula import (
+    CopulaParameters,
+    class_probabilities,
+    log_density,
+    scores_given,
+)
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.estimation import ExactEM
 from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
@@ -39,7 +46,8 @@ def of_the_labels(cells: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def check_theorem(c: dict, rng: np.random.Generator) -> dict:
-    """Eq. (10) as printed on data from the model: how often it is not positive, and how wrong its log is."""
+    """Eq. (10) as printed on data from the model: how often it is not positive, and how wrong its
+    log is."""
     parameters, found = CopulaParameters(TEXT_CORRELATION, [1.0, 1.0]), {}
     for sd in c["logit_sd"]:
         outputs = sd * rng.standard_normal((c["n"], 4))
@@ -60,20 +68,19 @@ def check_theorem(c: dict, rng: np.random.Generator) -> dict:
 
 
 def gap_to_integral(rng: np.random.Generator, points: int = 25, nodes: int = 48) -> float:
-    """Largest gap between the right cells and the general integral form (a Gauss-Legendre rule over each cell)."""
+    """Largest gap between the right cells and the general integral form (a Gauss-Legendre rule over
+    each cell)."""
     parameters, worst = CopulaParameters(TEXT_CORRELATION, [1.0, 1.0]), 0.0
     outputs, residuals = 1.5 * rng.standard_normal((points, 4)), rng.standard_normal((points, 2))
     y = np.concatenate([outputs[:, :2] + residuals, np.zeros((points, 2))], 1)
     cells = class_probabilities(theory.tensor(outputs), parameters, theory.tensor(y)).numpy()
-    regression = np.linalg.solve(TEXT_CORRELATION[:2, :2], TEXT_CORRELATION[:2, 2:])
-    covariance = theory.conditional_covariance(TEXT_CORRELATION)
+    law = scores_given(TEXT_CORRELATION, [2, 3], [0, 1])
+    means, covariance = residuals @ law.slope.numpy().T, law.covariance.numpy()
     for i, threshold in enumerate(-theory.scores_from_outputs(outputs)[:, 2:]):
         for cell in np.ndindex(2, 2):
             lower = np.where(np.array(cell) == 1, threshold, -np.inf)
             upper = np.where(np.array(cell) == 1, np.inf, threshold)
-            integral = theory.integrate_normal(
-                lower, upper, residuals[i] @ regression, covariance, nodes
-            )
+            integral = theory.integrate_normal(lower, upper, means[i], covariance, nodes)
             worst = max(worst, abs(integral - cells[i][cell]))
     return worst
 
@@ -87,7 +94,8 @@ def worked_example() -> dict:
 
 
 def random_cell(size: int, rng: np.random.Generator):
-    """A random label cell: labels with at least one 1, thresholds, conditional mean and covariance."""
+    """A random label cell: labels with at least one 1, thresholds, conditional mean and
+    covariance."""
     labels = rng.integers(0, 2, size)
     labels[rng.integers(size)] = 1
     root = rng.standard_normal((size, size + 2))
@@ -100,7 +108,8 @@ def random_cell(size: int, rng: np.random.Generator):
 
 
 def check_corollary(c: dict, rng: np.random.Generator) -> dict:
-    """Corollary A.1 for p1 = 2, 3, 4: the sign flip against inclusion-exclusion, and the two printed sums."""
+    """Corollary A.1 for p1 = 2, 3, 4: the sign flip against inclusion-exclusion, and the two
+    printed sums."""
     found = {}
     for size, count in zip((2, 3, 4), c["cells"], strict=True):
         rows = []
@@ -138,7 +147,8 @@ def draw_pair(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def check_prediction(c: dict, rng: np.random.Generator) -> dict:
-    """Section 3.3: the printed rule, the joint Bayes rule and the marginal rule on the same patients."""
+    """Section 3.3: the printed rule, the joint Bayes rule and the marginal rule on the same
+    patients."""
     found = {}
     for name in ("uniform", "logit-1.5", "logit-3"):
         p3, p4 = draw_margins(name, c["n"], rng)
@@ -164,7 +174,8 @@ def check_prediction(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_truncation(c: dict, rng: np.random.Generator) -> dict:
-    """The Tallis lemma on random triples, and the within-cell correlation that the proof takes for a limit."""
+    """The Tallis lemma on random triples, and the within-cell correlation that the proof takes for
+    a limit."""
     c1, c2 = rng.uniform(-3, 3, (2, c["n"]))
     r = rng.uniform(0.01, 0.99, c["n"])
     kept = theory.orthant_moments(c1, c2, r).probability > 1e-6  # the printed form divides by it
@@ -197,7 +208,8 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_concordance(c: dict, rng: np.random.Generator) -> dict:
-    """The monotonicity lemma: printed values above 1, the Gaussian closed form, the counter-example."""
+    """The monotonicity lemma: printed values above 1, the Gaussian closed form, the
+    counter-example."""
     support, margin = np.array(c["support"]), np.full(len(c["support"]), 1 / len(c["support"]))
     low = theory.extreme_concordance(support, margin, c["covariances"][0], 0.569, largest=True)
     high = theory.extreme_concordance(support, margin, c["covariances"][1], 0.569)
@@ -228,7 +240,8 @@ def check_concordance(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_objective(c: dict, rng: np.random.Generator) -> dict:
-    """Signs and traces of Section 2.3: the printed objective has no maximum, the trace is not constant."""
+    """Signs and traces of Section 2.3: the printed objective has no maximum, the trace is not
+    constant."""
     scatter = TEXT_CORRELATION
     changed = {}
     deflated = scatter.copy()  # latent variances below 1, as fMCEM's Z'Z / n has them
@@ -262,7 +275,8 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_residuals(c: dict, rng: np.random.Generator) -> dict:
-    """Proposition 3: residual correlation under each distortion of (q1, q2), closed form and one large sample."""
+    """Proposition 3: residual correlation under each distortion of (q1, q2), closed form and one
+    large sample."""
     draw, paths = theory.draw_scores(c["n"], rng), {}
     for name, kind in theory.DISTORTIONS.items():
         if (
@@ -292,7 +306,8 @@ def check_residuals(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_gradient(c: dict, rng: np.random.Generator) -> dict:
-    """Size of the loss's gradient in the logits as rho34 goes to 1, for labels that agree and that disagree."""
+    """Size of the loss's gradient in the logits as rho34 goes to 1, for labels that agree and that
+    disagree."""
     found = {"agree": {}, "disagree": {}}
     for gap in c["gaps"]:
         gamma = np.eye(4)
@@ -310,7 +325,8 @@ def check_gradient(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_total_covariance(c: dict, rng: np.random.Generator) -> dict:
-    """Remark 4: the within part against Cov(q3, q4), for centred scores and for scores of opposite sign."""
+    """Remark 4: the within part against Cov(q3, q4), for centred scores and for scores of opposite
+    sign."""
     gammas = np.linspace(*c["range"], 41)
     curves = {}
     for name, mean in (
@@ -330,7 +346,8 @@ def check_total_covariance(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_minima(c: dict, rng: np.random.Generator) -> dict:
-    """Where the population copula loss of an unrestricted model has its minimum when Gamma is wrong."""
+    """Where the population copula loss of an unrestricted model has its minimum when Gamma is
+    wrong."""
     scores, gamma = np.array(c["scores"]), TEXT_CORRELATION
     pair = {f"{r:g}": ndtr(theory.binary_pair_minimum(scores[2:], 0.569, r)) for r in c["assumed"]}
     upper = gamma[np.triu_indices(4, 1)]
@@ -354,7 +371,8 @@ def check_minima(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_regression(c: dict, rng: np.random.Generator) -> dict:
-    """OLS against GLS for two eyes: exact ratios for a drawn design, and a Monte Carlo of both estimates."""
+    """OLS against GLS for two eyes: exact ratios for a drawn design, and a Monte Carlo of both
+    estimates."""
     found = {}
     for shared in (False, True):
         for r in c["image_correlation"]:

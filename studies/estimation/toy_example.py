@@ -1,7 +1,9 @@
-"""The toy example of Supplement B.2 as a study: what the paper leaves open is a grid, each setting one record.
+"""The toy example of Supplement B.2 as a study: what the paper leaves open is a grid, each setting
+one record.
 
-Settings of study ``toy-example``: signal strength x covariates separate or shared x thresholds read rightly or through
-a second sigmoid. A replication has its own streams, ``SeedSequence(seed).spawn(replications)[i]``; nothing is tuned.
+Settings of study ``toy-example``: signal strength x covariates separate or shared x thresholds read
+rightly or through a second sigmoid. A replication has its own streams,
+``SeedSequence(seed).spawn(replications)[i]``; nothing is tuned.
 
     python -m studies toy-example --device cpu,cpu     two settings at a time
 """
@@ -80,7 +82,8 @@ def double_sigmoid(outputs: np.ndarray) -> np.ndarray:
 
 
 def configuration(beta_latent, seed_label: str, scale: str = "paper", **changes) -> dict:
-    """Return the full configuration of one setting; ``changes`` override the defaults of the paper's text."""
+    """Return the full configuration of one setting; ``changes`` override the defaults of the
+    paper's text."""
     full = {
         "label": seed_label,
         "n": 800,
@@ -97,7 +100,8 @@ def configuration(beta_latent, seed_label: str, scale: str = "paper", **changes)
 
 
 def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
-    """Draw one data set, fit every estimator, evaluate each estimate on fresh patients; returns ``{column: value}``."""
+    """Draw one data set, fit every estimator, evaluate each estimate on fresh patients; returns
+    ``{column: value}``."""
     data_rng, chain_rng = (np.random.default_rng(child) for child in stream.spawn(2))
     toy = ToyExample(c["n"], c["beta_latent"], c["shared_covariates"], c["latent"], rng=data_rng)
     data = toy.sample()
@@ -134,7 +138,8 @@ def reference_matrices():
 
 
 def held_out_likelihood(data, correlation) -> float | None:
-    """Return the mean log-likelihood of fresh patients at the true outputs: what ``Gamma`` alone is worth."""
+    """Return the mean log-likelihood of fresh patients at the true outputs: what ``Gamma`` alone is
+    worth."""
     if data is None:
         return None
     parameters = CopulaParameters(
@@ -145,7 +150,8 @@ def held_out_likelihood(data, correlation) -> float | None:
 
 
 def summarise(c: dict, columns: dict) -> dict:
-    """Return what pages print: bias, SD, iterations, convergence, seconds and held-out likelihood of each estimator."""
+    """Return what pages print: bias, SD, iterations, convergence, seconds and held-out likelihood
+    of each estimator."""
     metrics = {}
     for name in c["estimators"]:
         found = np.array([columns[f"{name}.{label}"] for label in NAMES])
@@ -173,7 +179,8 @@ def mean_and_sd(values) -> dict:
 def fit(c: dict, seed: int, scale: str) -> dict:
     """Run all replications of a setting; return what pages print, and every column.
 
-    Seconds are processor seconds of one thread, so that two workers on two cores do not disturb each other's clock.
+    Seconds are processor seconds of one thread, so that two workers on two cores do not disturb
+    each other's clock.
     """
     columns = replications(replicate, c, seed)
     columns = {name: values for name, values in columns.items() if values[0] is not None}
@@ -181,7 +188,8 @@ def fit(c: dict, seed: int, scale: str) -> dict:
 
 
 def rounded(columns: dict) -> dict:
-    """Return columns with six significant digits: far below the Monte Carlo error, and a third of the bytes."""
+    """Return columns with six significant digits: far below the Monte Carlo error, and a third of
+    the bytes."""
     return six_digits(
         {name: [float(value) for value in values] for name, values in columns.items()}
     )
@@ -204,17 +212,20 @@ def examples(scale: str, **changes) -> list[dict]:
 
 
 def unbiased(scale: str) -> list[tuple[dict, int]]:
-    """Return the same for maximum likelihood alone, replicated until a bias of thousandths shows."""
+    """Return the same for maximum likelihood alone, replicated until a bias of thousandths
+    shows."""
     changes = {"estimators": ["ml"], "test_patients": 0}
     if scale == "paper":
         changes["replications"] = 400
     plugged = numbered(examples(scale, **changes), 4100)
-    # The second design gives the estimator the true outputs: what then is left of a bias is its own.
+    # The second design gives the estimator the true outputs: what then is left of a bias is its
+    # own.
     return plugged + [(c | {"outputs": "true"}, seed + 10) for c, seed in plugged]
 
 
 def strengths(scale: str) -> list[dict]:
-    """Return configurations of equal coefficients whose linear predictor has a given standard deviation."""
+    """Return configurations of equal coefficients whose linear predictor has a given standard
+    deviation."""
     wanted = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0) if scale == "paper" else (0.0, 1.0)
     one = ToyExample(beta_latent=(1.0, 1.0, 1.0)).signal
     changes = {
@@ -227,9 +238,10 @@ def strengths(scale: str) -> list[dict]:
 def readings(scale: str) -> list[dict]:
     """Return the ways to read B.2 that are tried against its printed numbers.
 
-    ``beta'`` was found by a search on other seeds: the printed numbers were its target, so that a match supports a
-    reading without proving it. The eight settings share that ``beta'``; what differs is what the text leaves open.
-    Each is met by the paper's two estimators, and maximum likelihood.
+    ``beta'`` was found by a search on other seeds: the printed numbers were its target, so that a
+    match supports a reading without proving it. The eight settings share that ``beta'``; what
+    differs is what the text leaves open. Each is met by the paper's two estimators, and maximum
+    likelihood.
     """
     changes = {"estimators": ["fmcem", "mcmc", "ml"], "test_patients": 0}
     found = [
@@ -253,13 +265,15 @@ STUDIES = {
 STUDIES = {name: Study(name, settings, fit, device="cpu") for name, settings in STUDIES.items()}
 """Name -> :class:`studies.study.Study`."""
 
-#: A printed number counts as reproduced within this many standard errors of the difference of two studies of B = 100.
+#: A printed number counts as reproduced within this many standard errors of the difference of two
+#: studies of B = 100.
 STANDARD_ERRORS = 3.5
 MIXED = NAMES[1:5]
 
 
 def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, str, float, float]]:
-    """Return (printed key, words, our value, our standard error) for each number that B.2 prints of an estimate.
+    """Return (printed key, words, our value, our standard error) for each number that B.2 prints of
+    an estimate.
 
     The ends of the printed ranges are compared with our own smallest and largest mixed bias.
     """
@@ -289,9 +303,10 @@ def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, 
 def verdicts(metrics: dict, paper: dict) -> list[dict]:
     """Set every number that B.2 prints of its results beside ours, each with a verdict by rule.
 
-    ``"reproduced"``: the two differ by at most 3.5 standard errors of their difference (the paper's error taken to
-    equal ours, plus half a unit of its last digit); ``"differs"``: by more. Seconds belong to a machine and are
-    ``"not comparable"``; their ratio is reproduced if it lies within a factor of two.
+    ``"reproduced"``: the two differ by at most 3.5 standard errors of their difference (the paper's
+    error taken to equal ours, plus half a unit of its last digit); ``"differs"``: by more. Seconds
+    belong to a machine and are ``"not comparable"``; their ratio is reproduced if it lies within a
+    factor of two.
 
     Parameters
     ----------

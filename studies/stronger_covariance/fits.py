@@ -1,7 +1,9 @@
-"""Monte Carlo studies of the stronger covariance phenomenon: how plug-in scores move each estimate of Gamma.
+"""Monte Carlo studies of the stronger covariance phenomenon: how plug-in scores move each estimate
+of Gamma.
 
-Each study is a list of settings, each setting one record with its replications as columns. A replication has its own
-stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the root seed, so their differences are paired.
+Each study is a list of settings, each setting one record with its replications as columns. A
+replication has its own stream, ``SeedSequence(seed).spawn(replications)[i]``; settings share the
+root seed, so their differences are paired.
 
     python -m studies score-distortions    writes results/, skips what is there
 """
@@ -11,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cevit_lib.copula import CopulaParameters, log_density
+from cevit_lib.copula import CopulaParameters, log_density, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
@@ -39,7 +41,8 @@ ROLES = {
 
 
 def estimator(role: str, rng: np.random.Generator, sweeps: int):
-    """Return a fresh estimator for a role; the samplers draw ``sweeps`` times, a quarter of it as burn-in."""
+    """Return a fresh estimator for a role; the samplers draw ``sweeps`` times, a quarter of it as
+    burn-in."""
     if role in ("gibbs", "posterior"):
         sampler = "paper" if role == "gibbs" else "proper"
         return RankLikelihoodMCMC(sampler, sweeps=sweeps, burn_in=sweeps // 4, thin=5, rng=rng)
@@ -63,12 +66,13 @@ def describe(correlation) -> dict:
         "r24": g[1, 3],
         "r34": g[2, 3],
         "smallest_eigenvalue": np.linalg.eigvalsh(g)[0],
-        "r_squared_3": float(g[2, :2] @ np.linalg.solve(g[:2, :2], g[:2, 2])),
+        "r_squared_3": 1.0 - scores_given(g, [2], [0, 1]).covariance.item(),
     }
 
 
 def estimate(roles, outputs, y, rng: np.random.Generator, sweeps: int) -> dict:
-    """Fit every estimator of ``roles`` to the same outputs; returns ``{"role:quantity": value}``."""
+    """Fit every estimator of ``roles`` to the same outputs; returns ``{"role:quantity":
+    value}``."""
     row = {}
     for role in roles:
         fitted = estimator(role, rng, sweeps)
@@ -82,7 +86,8 @@ def estimate(roles, outputs, y, rng: np.random.Generator, sweeps: int) -> dict:
 
 
 def replicate_distortion(c: dict, stream: np.random.SeedSequence) -> dict:
-    """One replication: draw a truth, distort its scores, estimate; optionally recalibrate each eye's scores first."""
+    """One replication: draw a truth, distort its scores, estimate; optionally recalibrate each
+    eye's scores first."""
     rng = np.random.default_rng(stream)
     gamma = (
         theory.EXCHANGEABLE_CORRELATION if c["correlation"] == "exchangeable" else TEXT_CORRELATION
@@ -105,7 +110,8 @@ def replicate_distortion(c: dict, stream: np.random.SeedSequence) -> dict:
 
 
 def replicate_linear(c: dict, stream: np.random.SeedSequence) -> dict:
-    """One replication of the linear model: in-sample and cross-fitted estimates, and their held-out log-likelihood."""
+    """One replication of the linear model: in-sample and cross-fitted estimates, and their held-out
+    log-likelihood."""
     rng = np.random.default_rng(stream)
     draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
     train, test = (
@@ -125,7 +131,8 @@ def replicate_linear(c: dict, stream: np.random.SeedSequence) -> dict:
 
 
 def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
-    """Estimate from each kind of outputs; keep the covariance ratios and the log-likelihood of new patients."""
+    """Estimate from each kind of outputs; keep the covariance ratios and the log-likelihood of new
+    patients."""
     row = {}
     for kind, outputs in inputs.items():
         measured = theory.stronger_covariance(outputs, theory.outputs_from_scores(train.scores))
@@ -151,7 +158,8 @@ def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
 
 def held_out(outputs, y, correlation, scale) -> float:
     """Mean log-likelihood per patient of new patients under given copula parameters."""
-    # the loss refuses a near-singular matrix; a user would shrink it as its message says, and so is done here
+    # the loss refuses a near-singular matrix; a user would shrink it as its message says, and so is
+    # done here
     parameters = CopulaParameters(
         theory.tensor(correlation), theory.tensor(scale), validate=False
     ).shrink()
@@ -159,7 +167,8 @@ def held_out(outputs, y, correlation, scale) -> float:
 
 
 def replicate_network(c: dict, stream: np.random.SeedSequence) -> dict:
-    """One replication of the network: estimates at each checkpoint, from training and from cross-fitted outputs."""
+    """One replication of the network: estimates at each checkpoint, from training and from
+    cross-fitted outputs."""
     rng = np.random.default_rng(stream)
     draw = theory.draw_linear_eyes(c["n"] + c["n_test"], c["features"], rng)
     train, test = (
@@ -250,7 +259,8 @@ def sampler_settings(smoke: bool) -> list[dict]:
 
 
 def singularity_settings(smoke: bool) -> list[dict]:
-    """Label tracking under the exchangeable Gamma, and well separated classes without any distortion."""
+    """Label tracking under the exchangeable Gamma, and well separated classes without any
+    distortion."""
     roles = ["maximum-likelihood", "exact-em", "fmcem"]
     size = {"n": 200, "replications": 2} if smoke else {"n": 4000, "replications": 10}
     tracked = [0.0, 1.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0]
@@ -268,7 +278,8 @@ def singularity_settings(smoke: bool) -> list[dict]:
 
 
 def recalibration_settings(smoke: bool) -> list[dict]:
-    """The same distortions before and after each eye's scores were recalibrated on other patients."""
+    """The same distortions before and after each eye's scores were recalibrated on other
+    patients."""
     chosen = [
         ("none", 0.0),
         ("constant-shift", 1.0),
@@ -295,7 +306,8 @@ def recalibration_settings(smoke: bool) -> list[dict]:
 def linear_settings(smoke: bool) -> list[dict]:
     """Features per eye from few to a quarter of n, weights shared between the eyes or separate.
 
-    With many more, a cross-fitted probit model meets separated classes and its scores have no mean to report.
+    With many more, a cross-fitted probit model meets separated classes and its scores have no mean
+    to report.
     """
     base = {
         "n": 1000,

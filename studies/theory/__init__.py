@@ -1,6 +1,8 @@
-"""Checks of the paper's theory: what each proposition claims, what holds, and the printed formulas that do not.
+"""Checks of the paper's theory: what each proposition claims, what holds, and the printed formulas
+that do not.
 
-Everything here serves the pages "Stronger covariance" and "Proofs, checked"; loss and estimators do not need it.
+Everything here serves the pages "Stronger covariance" and "Proofs, checked"; loss and estimators do
+not need it.
 """
 
 from studies.theory.arrays import outputs_from_scores, scores_from_outputs, tensor
@@ -19,7 +21,6 @@ from studies.theory.corollary import (
     printed_limits_probability,
 )
 from studies.theory.em_slips import (
-    conditional_covariance,
     printed_cross_entropy,
     printed_expected_log_likelihood,
     trace_term,
@@ -67,7 +68,6 @@ __all__ = [
     "cell_probability",
     "compare_rules",
     "concordance_probability",
-    "conditional_covariance",
     "cross_fit",
     "decompose_latent_correlation",
     "distort",

@@ -1,4 +1,5 @@
-"""NumPy at the rim, tensors inside: what all checks need to call the library's normal probabilities."""
+"""NumPy at the rim, tensors inside: what all checks need to call the library's normal
+probabilities."""
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ def tensor(values) -> torch.Tensor:
 
 
 def outputs_from_scores(scores, n_continuous: int = 2):
-    """Turn Gaussian scores q into network outputs mu: means stay, binary scores become logits of Phi(q).
+    """Turn Gaussian scores q into network outputs mu: means stay, binary scores become logits of
+    Phi(q).
 
     Parameters
     ----------
@@ -31,7 +33,8 @@ def outputs_from_scores(scores, n_continuous: int = 2):
 
 
 def scores_from_outputs(outputs, n_continuous: int = 2):
-    """Turn outputs into Gaussian scores: q = mu for a mean, q = Phi^{-1}(S(mu)) for a logit (Section 4)."""
+    """Turn outputs into Gaussian scores: q = mu for a mean, q = Phi^{-1}(S(mu)) for a logit
+    (Section 4)."""
     outputs = np.array(outputs, dtype=float)
     outputs[:, n_continuous:] = normal_score(tensor(outputs[:, n_continuous:])).numpy()
     return outputs

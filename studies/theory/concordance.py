@@ -1,7 +1,8 @@
-r"""Concordance of two labels: the monotonicity lemma of Supplement A.2, where it holds and where it does not.
+r"""Concordance of two labels: the monotonicity lemma of Supplement A.2, where it holds and where it
+does not.
 
-P_conc(q3, q4) = P(y3 = y4) = 1 - Phi(q3) - Phi(q4) + 2 Phi_2(q3, q4; rho). The printed form is 2 Phi_2(q3, q4; rho),
-from a symmetry Phi_2(a, b; r) = Phi_2(-a, -b; r) that does not hold.
+P_conc(q3, q4) = P(y3 = y4) = 1 - Phi(q3) - Phi(q4) + 2 Phi_2(q3, q4; rho). The printed form is 2
+Phi_2(q3, q4; rho), from a symmetry Phi_2(a, b; r) = Phi_2(-a, -b; r) that does not hold.
 """
 
 from dataclasses import dataclass
@@ -20,15 +21,17 @@ def concordance_probability(q3, q4, correlation):
 
 
 def printed_concordance_probability(q3, q4, correlation):
-    """2 Phi_2(q3, q4; rho) as printed; exceeds 1 for large scores. Kept, wrong, so that nobody fixes it back."""
+    """2 Phi_2(q3, q4; rho) as printed; exceeds 1 for large scores. Kept, wrong, so that nobody
+    fixes it back."""
     return 2.0 * bivariate_normal_cdf(tensor(q3), tensor(q4), tensor(correlation)).numpy()
 
 
 def expected_concordance(mean, covariance, correlation):
     """E P_conc for Gaussian scores (q3, q4) ~ N(mean, covariance), in closed form.
 
-    w_j = q_j + u_j is Gaussian with variance 1 + s_j^2 and the labels are its signs, so the expectation is the
-    concordance probability at the attenuated means and the correlation (gamma + rho) / sqrt((1 + s3^2)(1 + s4^2)).
+    w_j = q_j + u_j is Gaussian with variance 1 + s_j^2 and the labels are its signs, so the
+    expectation is the concordance probability at the attenuated means and the correlation (gamma +
+    rho) / sqrt((1 + s3^2)(1 + s4^2)).
 
     Parameters
     ----------
@@ -47,7 +50,8 @@ def expected_concordance(mean, covariance, correlation):
 
 @dataclass(frozen=True)
 class TransportPlan:
-    """A joint distribution of two scores on a grid: ``weights[i, j]`` = P(q3 = support[i], q4 = support[j]).
+    """A joint distribution of two scores on a grid: ``weights[i, j]`` = P(q3 = support[i], q4 =
+    support[j]).
 
     Attributes
     ----------
@@ -70,10 +74,12 @@ class TransportPlan:
 def extreme_concordance(
     support, margin, covariance, correlation, largest: bool = False
 ) -> TransportPlan:
-    """Joint distribution with given margins and covariance whose expected concordance is smallest (or largest).
+    """Joint distribution with given margins and covariance whose expected concordance is smallest
+    (or largest).
 
-    A linear programme over all joint distributions of (q3, q4) on ``support`` x ``support`` with both margins equal to
-    ``margin``: it finds the counter-example to "E P_conc is increasing in Cov(q3, q4) given fixed margins".
+    A linear programme over all joint distributions of (q3, q4) on ``support`` x ``support`` with
+    both margins equal to ``margin``: it finds the counter-example to "E P_conc is increasing in
+    Cov(q3, q4) given fixed margins".
 
     Raises
     ------

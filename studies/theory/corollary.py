@@ -1,8 +1,9 @@
-"""Corollary A.1 in general dimension: the right probability of a label cell, and the printed sums, kept as printed.
+"""Corollary A.1 in general dimension: the right probability of a label cell, and the printed sums,
+kept as printed.
 
-All functions take one observation: labels (p1,), thresholds c (p1,) with y_k = 1{u_k >= c_k}, and the conditional mean
-and covariance of u given the continuous residuals. They are for checking, not for training: the loss is
-``cevit_lib.copula.CopulaLoss``.
+All functions take one observation: labels (p1,), thresholds c (p1,) with y_k = 1{u_k >= c_k}, and
+the conditional mean and covariance of u given the continuous residuals. They are for checking, not
+for training: the loss is ``cevit_lib.copula.CopulaLoss``.
 """
 
 from itertools import chain, combinations
@@ -20,7 +21,8 @@ def probability_below(upper, mean, covariance) -> float:
 
 
 def cell_probability(labels, thresholds, mean, covariance) -> float:
-    """P(y | residuals) by the sign flip: Phi_p1(s (mean - c); S V S), s = 2 y - 1. One cdf for all 2^p1 cells."""
+    """P(y | residuals) by the sign flip: Phi_p1(s (mean - c); S V S), s = 2 y - 1. One cdf for all
+    2^p1 cells."""
     signs = 2.0 * np.asarray(labels) - 1.0
     covariance = signs[:, None] * np.asarray(covariance) * signs
     return probability_below(
@@ -34,7 +36,8 @@ def subsets(indices):
 
 
 def inclusion_exclusion_probability(labels, thresholds, mean, covariance) -> float:
-    """Inclusion-exclusion with the right limits: +infinity for k in A without T, c_k for all others."""
+    """Inclusion-exclusion with the right limits: +infinity for k in A without T, c_k for all
+    others."""
     labels, thresholds = np.asarray(labels), np.asarray(thresholds, dtype=float)
     total = 0.0
     for flipped in subsets(np.flatnonzero(labels == 1)):
@@ -45,13 +48,15 @@ def inclusion_exclusion_probability(labels, thresholds, mean, covariance) -> flo
 
 
 def printed_limits_probability(labels, thresholds, mean, covariance) -> float:
-    """The sum of Corollary A.1 with its printed limits: -c_k for k in A without T. Kept, wrong: it falls below zero."""
+    """The sum of Corollary A.1 with its printed limits: -c_k for k in A without T. Kept, wrong: it
+    falls below zero."""
     rows = (tensor(a)[None] for a in (labels, thresholds, mean))
     return float(printed_corollary(*rows, tensor(covariance)))
 
 
 def printed_expansion_probability(labels, thresholds, mean, covariance) -> float:
-    """The displayed expansion in the corollary's proof, whose events for A without T are {u_k >= c_k}. Kept, wrong.
+    """The displayed expansion in the corollary's proof, whose events for A without T are {u_k >=
+    c_k}. Kept, wrong.
 
     Each term is itself the probability of the cell in which the labels in T are switched to 0.
     """
@@ -65,10 +70,11 @@ def printed_expansion_probability(labels, thresholds, mean, covariance) -> float
 
 
 def printed_case(y3: int, y4: int, thresholds, logits, mean, covariance) -> float:
-    """Last expressions of Cases 1 to 4 in the proof of Theorem 2.1, as printed. All four differ from the cells.
+    """Last expressions of Cases 1 to 4 in the proof of Theorem 2.1, as printed. All four differ
+    from the cells.
 
-    Case 1 puts the logits -mu for the thresholds; Case 2 lacks the minus before the conditional mean; Cases 3 and 4 put
-    both the logits and -(conditional mean) into the bivariate term.
+    Case 1 puts the logits -mu for the thresholds; Case 2 lacks the minus before the conditional
+    mean; Cases 3 and 4 put both the logits and -(conditional mean) into the bivariate term.
     """
     thresholds, logits, mean = (np.asarray(a, dtype=float) for a in (thresholds, logits, mean))
     if (y3, y4) == (0, 0):
@@ -83,9 +89,11 @@ def printed_case(y3: int, y4: int, thresholds, logits, mean, covariance) -> floa
 
 
 def integrate_normal(lower, upper, mean, covariance, nodes: int = 48) -> float:
-    """P(lower < u < upper) by a tensor Gauss-Legendre rule: the general integral form, as an independent check.
+    """P(lower < u < upper) by a tensor Gauss-Legendre rule: the general integral form, as an
+    independent check.
 
-    The box is cut at 8 standard deviations from the mean; fit for up to four dimensions (``nodes ** p1`` points).
+    The box is cut at 8 standard deviations from the mean; fit for up to four dimensions (``nodes **
+    p1`` points).
     """
     mean, covariance = np.asarray(mean, dtype=float), np.asarray(covariance, dtype=float)
     x, w = np.polynomial.legendre.leggauss(nodes)

@@ -1,36 +1,35 @@
-"""The signs of Section 2.3 and 3.1: the printed objective, trace and cross entropy, and what they should be.
+"""The signs of Section 2.3 and 3.1: the printed objective, trace and cross entropy, and what they
+should be.
 
 The right objective of an M-step is ``cevit_lib.estimation.correlation.complete_objective``.
 """
 
 import numpy as np
 
+from cevit_lib.copula import scores_given
 from cevit_lib.normal import truncated_normal_variance
 from studies.theory.arrays import tensor
 
 
 def printed_expected_log_likelihood(covariance, scatter) -> float:
-    """log|Gamma| - tr(Gamma^{-1} S) / 2, as printed: without a bound over covariance matrices. Kept, wrong."""
+    """log|Gamma| - tr(Gamma^{-1} S) / 2, as printed: without a bound over covariance matrices.
+    Kept, wrong."""
     return np.linalg.slogdet(covariance)[1] - 0.5 * np.trace(np.linalg.solve(covariance, scatter))
 
 
-def conditional_covariance(correlation, n_continuous: int = 2) -> np.ndarray:
-    """V = Gamma_22 - Gamma_21 Gamma_11^{-1} Gamma_12."""
-    a, b = correlation[:n_continuous, :n_continuous], correlation[:n_continuous, n_continuous:]
-    return correlation[n_continuous:, n_continuous:] - b.T @ np.linalg.solve(a, b)
-
-
-def trace_term(correlation, old_correlation, n_continuous: int = 2) -> float:
+def trace_term(correlation, old_correlation) -> float:
     """tr{Gamma^{-1} blockdiag(0, V_old)}: equals p1 at Gamma = Gamma_old only.
 
-    Section 2.3 calls it "invariant and unrelated to Gamma"; in the M-step V belongs to the old Gamma and Gamma varies.
+    Section 2.3 calls it "invariant and unrelated to Gamma"; in the M-step V belongs to the old Gamma
+    and Gamma varies. Both matrices are (4, 4).
     """
-    block = np.linalg.inv(correlation)[n_continuous:, n_continuous:]
-    return float(np.trace(block @ conditional_covariance(old_correlation, n_continuous)))
+    covariance = scores_given(old_correlation, [2, 3], [0, 1]).covariance.numpy()
+    return float(np.trace(np.linalg.inv(correlation)[2:, 2:] @ covariance))
 
 
 def printed_cross_entropy(probability, y):
-    """y log(p) + (1 - y) log(1 - p): Section 3.1 without the minus; its minimum is the wrong label. Kept, wrong."""
+    """y log(p) + (1 - y) log(1 - p): Section 3.1 without the minus; its minimum is the wrong label.
+    Kept, wrong."""
     return y * np.log(probability) + (1 - y) * np.log1p(-np.asarray(probability))
 
 

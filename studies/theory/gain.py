@@ -1,7 +1,8 @@
 r"""When a copula loss can help: the SUR / GLS view, and where the two losses have the same minimum.
 
-The closing paragraph of the Discussion says that the minima of the copula loss and of the empirical loss coincide.
-These functions show where that is exact (identical regressors or interpolation) and where it is not.
+The closing paragraph of the Discussion says that the minima of the copula loss and of the empirical
+loss coincide. These functions show where that is exact (identical regressors or interpolation) and
+where it is not.
 """
 
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from studies.theory.arrays import outputs_from_scores, tensor
 def gain_limit(rho: float, image_correlation) -> np.ndarray:
     """Large-sample variance ratio OLS / GLS of a coefficient: (1 - rho^2 r^2) / (1 - rho^2).
 
-    One regressor per eye, correlated r between the eyes; the same for separate and for shared weights. It is
-    1 / (1 - rho^2) for unrelated images and 1 where both eyes show the same.
+    One regressor per eye, correlated r between the eyes; the same for separate and for shared
+    weights. It is 1 / (1 - rho^2) for unrelated images and 1 where both eyes show the same.
 
     Parameters
     ----------
@@ -36,7 +37,8 @@ _LABELS = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 
 @dataclass(frozen=True)
 class TwoEyeRegression:
-    """Stacked design of two equations with correlated errors: the seemingly unrelated regressions of Zellner (1962).
+    """Stacked design of two equations with correlated errors: the seemingly unrelated regressions
+    of Zellner (1962).
 
     Attributes
     ----------
@@ -55,7 +57,8 @@ class TwoEyeRegression:
 
     @property
     def design(self) -> np.ndarray:
-        """Stacked regressors of both eyes, left eye first; one block of columns if ``shared``, else two."""
+        """Stacked regressors of both eyes, left eye first; one block of columns if ``shared``, else
+        two."""
         if self.shared:
             return np.vstack([self.left, self.right])
         zeros = np.zeros_like(self.left)
@@ -82,17 +85,20 @@ class TwoEyeRegression:
 
 
 def draw_two_eyes(n: int, n_features: int, image_correlation: float, rng: np.random.Generator):
-    """Standard normal features of the left and the right eye, each pair correlated; shapes (n, n_features)."""
+    """Standard normal features of the left and the right eye, each pair correlated; shapes (n,
+    n_features)."""
     left = rng.standard_normal((n, n_features))
     noise = rng.standard_normal((n, n_features))
     return left, image_correlation * left + np.sqrt(1 - image_correlation**2) * noise
 
 
 def free_model_minimum(scores, correlation, assumed, nodes: int = 24) -> np.ndarray:
-    """Scores (p,) that minimise the population copula loss of one image pair under an assumed Gamma.
+    """Scores (p,) that minimise the population copula loss of one image pair under an assumed
+    Gamma.
 
-    Nothing ties the outputs of different images together (an unrestricted model). The expectation over the residuals
-    of continuous responses is a Gauss-Hermite rule with ``nodes`` points each, over two labels it is exact.
+    Nothing ties the outputs of different images together (an unrestricted model). The expectation
+    over the residuals of continuous responses is a Gauss-Hermite rule with ``nodes`` points each,
+    over two labels it is exact.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-r"""Remark 4 and the prediction scheme: the law of total covariance, and which rule maximises which accuracy."""
+r"""Remark 4 and the prediction scheme: the law of total covariance, and which rule maximises which
+accuracy."""
 
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from studies.theory.arrays import tensor
 def total_label_covariance(mean, variance, covariance, correlation) -> dict:
     """Law of total covariance of the two labels for Gaussian scores, in closed form.
 
-    Given the images, Cov(y3, y4 | X) = Phi_2(q3, q4; rho34) - Phi(q3) Phi(q4) (Remark 4, right as printed).
+    Given the images, Cov(y3, y4 | X) = Phi_2(q3, q4; rho34) - Phi(q3) Phi(q4) (Remark 4, right as
+    printed).
 
     Parameters
     ----------
@@ -27,7 +29,8 @@ def total_label_covariance(mean, variance, covariance, correlation) -> dict:
 
     Returns
     -------
-    dict with ``within`` = E Cov(y3, y4 | X), ``between`` = Cov(E(y3 | X), E(y4 | X)) and ``total`` = Cov(y3, y4).
+    dict with ``within`` = E Cov(y3, y4 | X), ``between`` = Cov(E(y3 | X), E(y4 | X)) and ``total``
+    = Cov(y3, y4).
     """
     spread = 1.0 + variance
     m3, m4 = np.asarray(mean, dtype=float) / np.sqrt(spread)
@@ -38,18 +41,22 @@ def total_label_covariance(mean, variance, covariance, correlation) -> dict:
 
 
 def implied_latent_correlation(estimated_covariance, true_covariance, correlation):
-    """rho34 that keeps the labels' joint distribution when Cov(q3, q4) changes but the margins do not.
+    """rho34 that keeps the labels' joint distribution when Cov(q3, q4) changes but the margins do
+    not.
 
-    For Gaussian scores the labels see only Cov(q3, q4) + rho34 (:func:`total_label_covariance`), so a covariance that
-    is too large by d leaves a latent correlation that is too *small* by d, exactly as for regression.
+    For Gaussian scores the labels see only Cov(q3, q4) + rho34 (:func:`total_label_covariance`), so
+    a covariance that is too large by d leaves a latent correlation that is too *small* by d,
+    exactly as for regression.
     """
     return correlation - (np.asarray(estimated_covariance, dtype=float) - true_covariance)
 
 
 def label_cells(p3, p4, correlation: float, formula: str = "right") -> np.ndarray:
-    """P(y3, y4) of the four cells from the marginal probabilities: (n, 2, 2), indexed [:, y3, y4] (Section 3.3).
+    """P(y3, y4) of the four cells from the marginal probabilities: (n, 2, 2), indexed [:, y3, y4]
+    (Section 3.3).
 
-    ``formula="printed"`` gives the cells as printed, which are not probabilities (see ``studies.errata.printed``).
+    ``formula="printed"`` gives the cells as printed, which are not probabilities (see
+    ``studies.errata.printed``).
     """
     logits = np.stack([np.log(p) - np.log1p(-p) for p in (np.asarray(p3), np.asarray(p4))], 1)
     parameters = CopulaParameters([[1.0, correlation], [correlation, 1.0]], [])
@@ -108,8 +115,9 @@ def evaluate_rule(cells, predicted, reference) -> RuleComparison:
 def compare_rules(p3, p4, correlation) -> dict[str, RuleComparison]:
     """Marginal rule (p > 1/2), joint Bayes rule and the printed joint rule, on the same patients.
 
-    The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye accuracy, the metric of
-    the paper's ACC_L and ACC_R. No rule can beat either at its own metric, whatever the correlation.
+    The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye
+    accuracy, the metric of the paper's ACC_L and ACC_R. No rule can beat either at its own metric,
+    whatever the correlation.
     """
     cells = label_cells(p3, p4, correlation)
     marginal = 2 * (p3 > 0.5).astype(int) + (p4 > 0.5)

@@ -1,5 +1,6 @@
-"""Models that really overfit, in closed form or in seconds: linear and probit regression with many features, a small
-network trained past interpolation; and cross-fitting, which replaces in-sample outputs by held-out ones."""
+"""Models that really overfit, in closed form or in seconds: linear and probit regression with many
+features, a small network trained past interpolation; and cross-fitting, which replaces in-sample
+outputs by held-out ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class LinearEyes:
 
 
 def draw_linear_eyes(n: int, n_features: int, rng: np.random.Generator) -> LinearEyes:
-    """Draw features (correlated between the eyes), scores q_k = x'b_k with variance 1, and responses under Gamma.
+    """Draw features (correlated between the eyes), scores q_k = x'b_k with variance 1, and
+    responses under Gamma.
 
     One coefficient vector per task, the same for both eyes: a shared encoder is the right model.
     """
@@ -51,7 +53,8 @@ def draw_linear_eyes(n: int, n_features: int, rng: np.random.Generator) -> Linea
 
 
 def fit_probit(x, y, penalty: float = 1e-3, max_iter: int = 100) -> np.ndarray:
-    """Probit regression by Newton's method with step halving; ``penalty`` (ridge) keeps separated data finite."""
+    """Probit regression by Newton's method with step halving; ``penalty`` (ridge) keeps separated
+    data finite."""
     signs, coefficients = 2 * y - 1, np.zeros(x.shape[1])
 
     def loss(b):
@@ -106,7 +109,8 @@ def cross_fit(eyes: LinearEyes, fit: Callable, folds: int, rng: np.random.Genera
     Parameters
     ----------
     fit : callable
-        From training eyes to a predicting function, such as ``lambda train: fit_linear(train, shared=True)``.
+        From training eyes to a predicting function, such as ``lambda train: fit_linear(train,
+        shared=True)``.
     """
     order = rng.permutation(len(eyes.y))
     outputs = np.empty_like(eyes.y)
@@ -116,7 +120,8 @@ def cross_fit(eyes: LinearEyes, fit: Callable, folds: int, rng: np.random.Genera
 
 
 class TwoEyeNetwork(torch.nn.Module):
-    """One hidden layer shared by both eyes, one head for the mean and one for the logit, shared too."""
+    """One hidden layer shared by both eyes, one head for the mean and one for the logit, shared
+    too."""
 
     def __init__(self, n_features: int, width: int):
         super().__init__()
@@ -136,7 +141,8 @@ def train_network(
     width: int = 128,
     rate: float = 3e-3,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Train on squared error plus cross entropy, full batch, and yield (step, outputs on train, outputs on test)."""
+    """Train on squared error plus cross entropy, full batch, and yield (step, outputs on train,
+    outputs on test)."""
     generator = torch.Generator().manual_seed(seed)
     network = TwoEyeNetwork(train.features.shape[2], width)
     with torch.no_grad():

@@ -1,7 +1,9 @@
-"""The stronger covariance phenomenon of Section 4: its measure, a truth to draw from, and ways to distort it.
+"""The stronger covariance phenomenon of Section 4: its measure, a truth to draw from, and ways to
+distort it.
 
-A truth is a sample of Gaussian scores q (n, 4), latent errors u (n, 4) and responses y = (q1 + u1, q2 + u2,
-1{q3 + u3 > 0}, 1{q4 + u4 > 0}). A distortion replaces q by plug-in scores, as a network would; the responses stay.
+A truth is a sample of Gaussian scores q (n, 4), latent errors u (n, 4) and responses y = (q1 + u1,
+q2 + u2, 1{q3 + u3 > 0}, 1{q4 + u4 > 0}). A distortion replaces q by plug-in scores, as a network
+would; the responses stay.
 """
 
 from collections.abc import Callable
@@ -38,7 +40,8 @@ class StrongerCovariance:
 
     @property
     def occurs(self) -> np.ndarray:
-        """``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|``, ``(p, p)`` booleans, false on the diagonal."""
+        """``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|``, ``(p, p)`` booleans, false on the
+        diagonal."""
         return (np.abs(self.estimated) > np.abs(self.truth)) & ~np.eye(len(self.truth), dtype=bool)
 
     @property
@@ -48,18 +51,20 @@ class StrongerCovariance:
             return np.abs(self.estimated) / np.abs(self.truth)
 
     def pair(self, first: int, second: int) -> tuple[bool, float]:
-        """Whether it occurs on responses ``first`` and ``second`` (numbered from 1, as in the paper), and the ratio."""
+        """Whether it occurs on responses ``first`` and ``second`` (numbered from 1, as in the
+        paper), and the ratio."""
         return bool(self.occurs[first - 1, second - 1]), float(self.ratio[first - 1, second - 1])
 
 
 def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovariance:
-    """Measure the stronger covariance phenomenon of a model's outputs against the true ones (Section 4, Eq. 15).
+    """Measure the stronger covariance phenomenon of a model's outputs against the true ones
+    (Section 4, Eq. 15).
 
     Parameters
     ----------
     outputs, truth : array or tensor (n, p)
-        Outputs mu (mean for a continuous response, logit for a binary one) of the model and of the truth, for the same
-        patients. Both are turned into Gaussian scores q first.
+        Outputs mu (mean for a continuous response, logit for a binary one) of the model and of the
+        truth, for the same patients. Both are turned into Gaussian scores q first.
 
     Returns
     -------
@@ -86,7 +91,8 @@ def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovari
 
 @dataclass(frozen=True)
 class ScoreDraw:
-    """A sample from the model of Section 4. All arrays (n, 4); responses ordered (AL_L, AL_R, HM_L, HM_R)."""
+    """A sample from the model of Section 4. All arrays (n, 4); responses ordered (AL_L, AL_R, HM_L,
+    HM_R)."""
 
     scores: np.ndarray
     errors: np.ndarray
@@ -141,12 +147,12 @@ class Distortion:
     apply : callable (scores, draw, columns, strength, noise) -> scores
         ``noise`` (n,) is one standard normal value per patient, the same for both eyes.
     score_covariance : callable (strength, rho) -> float
-        Cov(q1-hat, q2-hat) when the regression scores are distorted, in closed form (truth: 0.5). ``rho`` is the
-        true correlation of the errors, whose variance is 1.
+        Cov(q1-hat, q2-hat) when the regression scores are distorted, in closed form (truth: 0.5).
+        ``rho`` is the true correlation of the errors, whose variance is 1.
     residual_correlation : callable (strength, rho) -> float
-        Probability limit of rho12-hat then. The residual is e-hat = y - q-hat = e + (q - q-hat), so that its
-        covariance matrix follows from those of e and q. By default rho: a residual that is shifted or shrunk has the
-        same correlation.
+        Probability limit of rho12-hat then. The residual is e-hat = y - q-hat = e + (q - q-hat), so
+        that its covariance matrix follows from those of e and q. By default rho: a residual that is
+        shifted or shrunk has the same correlation.
     """
 
     name: str
@@ -158,7 +164,8 @@ class Distortion:
 
 
 def _signed_labels(draw, columns):
-    """Signed labels (n, 2) for the binary pair; the errors themselves are tracked for the continuous one."""
+    """Signed labels (n, 2) for the binary pair; the errors themselves are tracked for the
+    continuous one."""
     return 2 * draw.y[:, columns] - 1 if columns == [2, 3] else draw.errors[:, columns]
 
 
@@ -182,7 +189,8 @@ def _averaging_residual(k, rho):
     return (rho - gap) / (1 + gap)
 
 
-#: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger covariance draws.
+#: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger
+#: covariance draws.
 DISTORTIONS = {
     d.name: d
     for d in (
@@ -284,7 +292,8 @@ def distort(
 
 
 def recalibrate(scores, calibration_scores, calibration_y, n_continuous: int = 2) -> np.ndarray:
-    """Recalibrate each binary score on other patients: q -> a + b q, the probit regression of the label on the score.
+    """Recalibrate each binary score on other patients: q -> a + b q, the probit regression of the
+    label on the score.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-r"""Moments of a bivariate normal pair truncated to an orthant: the Tallis lemma of Supplement A.2, put right.
+r"""Moments of a bivariate normal pair truncated to an orthant: the Tallis lemma of Supplement A.2,
+put right.
 
 For (Z1, Z2) standard normal with correlation r and the orthant R = (c1, inf) x (c2, inf) write
 alpha(c1, c2) = P(R) and L = log alpha. From the moment generating function (Tallis, 1961)
@@ -7,10 +8,11 @@ alpha(c1, c2) = P(R) and L = log alpha. From the moment generating function (Tal
 
 two derivatives at t = 0 give
 
-    Cov(Z1, Z2 | R) = r + r (L11 + L22) + (1 + r^2) L12,      Var(Z1 | R) = 1 + L11 + 2 r L12 + r^2 L22.
+    Cov(Z1, Z2 | R) = r + r (L11 + L22) + (1 + r^2) L12,      Var(Z1 | R) = 1 + L11 + 2 r L12 + r^2
+    L22.
 
-The page "Proofs, checked" derives them; the printed lemma has r - L12 instead. The moments themselves are those of
-``cevit_lib.normal``, which the estimators use.
+The page "Proofs, checked" derives them; the printed lemma has r - L12 instead. The moments
+themselves are those of ``cevit_lib.normal``, which the estimators use.
 """
 
 from dataclasses import dataclass
@@ -65,7 +67,8 @@ def orthant_moments(c1, c2, correlation, sides=(1, 1)) -> OrthantMoments:
     c1, c2, correlation : array or float
         Thresholds and correlation; they broadcast.
     sides : pair of 1 or -1
-        Above a threshold, or below it. With thresholds ``-q`` and sides ``2 y - 1`` the orthant is a label cell.
+        Above a threshold, or below it. With thresholds ``-q`` and sides ``2 y - 1`` the orthant is
+        a label cell.
     """
     c1, c2, r = torch.broadcast_tensors(tensor(c1), tensor(c2), tensor(correlation))
     limit, one = torch.stack((c1, c2), -1), torch.ones_like(r)
@@ -77,7 +80,8 @@ def orthant_moments(c1, c2, correlation, sides=(1, 1)) -> OrthantMoments:
 
 
 def mixed_derivative(c1, c2, correlation) -> np.ndarray:
-    """``L12``, the mixed second derivative of log P(Z1 > c1, Z2 > c2) in the thresholds; it is positive."""
+    """``L12``, the mixed second derivative of log P(Z1 > c1, Z2 > c2) in the thresholds; it is
+    positive."""
     _, by_c1, by_c2, by_r = log_bivariate_normal_cdf_with_gradients(
         -tensor(c1), -tensor(c2), tensor(correlation)
     )
@@ -85,15 +89,17 @@ def mixed_derivative(c1, c2, correlation) -> np.ndarray:
 
 
 def printed_orthant_covariance(c1, c2, correlation) -> np.ndarray:
-    """The covariance as the supplement prints it, r - L12. Kept, wrong, so that nobody fixes it back."""
+    """The covariance as the supplement prints it, r - L12. Kept, wrong, so that nobody fixes it
+    back."""
     return np.asarray(correlation, dtype=float) - mixed_derivative(c1, c2, correlation)
 
 
 def decompose_latent_correlation(q3, q4, correlation: float) -> dict:
     """Split rho34 = Cov(u3, u4) into the part within the label cells and the part between them.
 
-    The proof of Proposition 1 takes the weighted *within*-cell correlation for the probability limit of the estimator
-    (``printed_limit``); the law of total covariance says that the between-cell part must be added.
+    The proof of Proposition 1 takes the weighted *within*-cell correlation for the probability
+    limit of the estimator (``printed_limit``); the law of total covariance says that the
+    between-cell part must be added.
 
     Parameters
     ----------
@@ -103,7 +109,8 @@ def decompose_latent_correlation(q3, q4, correlation: float) -> dict:
     Returns
     -------
     dict of float
-        ``printed_limit``; ``within`` and ``between`` the cells; their sum ``total``, which is ``rho34``.
+        ``printed_limit``; ``within`` and ``between`` the cells; their sum ``total``, which is
+        ``rho34``.
     """
     parts = {"printed_limit": 0.0, "within": 0.0, "between": 0.0}
     for y3, y4 in CELLS:
