@@ -29,74 +29,60 @@ def sections(prose: str) -> list[tuple[str, str]]:
 
 def opening_faults(prose: str) -> list[str]:
     """The question the page answers, then goals, prerequisites and minutes in one box."""
-    faults = []
-    found = re.search(r"^# .+?\n\n(.+?)\n\n", prose, re.MULTILINE | re.DOTALL)
-    if not found or not re.fullmatch(r"\*\*[^*]+\?\*\*", found.group(1)):
-        faults.append(
-            "the first paragraph below the title must be the question that the page answers: "
-            "**...?**"
-        )
-    box = re.search(
-        r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", prose, re.MULTILINE | re.DOTALL
-    )
     head = prose.split("\n## ")[0]
-    if not box or box.start() > len(head):
-        return [*faults, "no box 'Goals, prerequisites, time' above the first section"]
-    for wanted, pattern in {
-        "goals: 'You will be able to'": r"You will be able to",
-        "prerequisites: 'You need' or 'No prerequisites'": r"\b[Yy]ou need\b|No prerequisites",
-        "the time to read it: 'Reading takes ... minutes'": r"Reading takes (about )?\w+ minutes",
-        "the time to run it: seconds or minutes 'on a CPU'": r"\b(seconds?|minutes?) on a CPU\b",
-    }.items():
-        if not re.search(pattern, re.sub(r"\s+", " ", box.group(1))):
-            faults.append(f"the box 'Goals, prerequisites, time' lacks {wanted}")
-    return faults
+    box = re.search(
+        r"^```\{admonition\} Goals, prerequisites, time$(.*?)^```$", head, re.MULTILINE | re.DOTALL
+    )
+    told = re.sub(r"\s+", " ", box[1]) if box else ""
+    wanted = {
+        "below the title must be the question that the page answers: **...?**": (
+            r"^# .+?\n\n\*\*[^*]+\?\*\*\n\n",
+            head,
+        ),
+        "no box 'Goals, prerequisites, time' above the first section": (".", told),
+        "the box lacks goals: 'You will be able to'": ("You will be able to", told),
+        "the box lacks prerequisites": (r"\b[Yy]ou need\b|No prerequisites", told),
+        "the box lacks the time to read it": (r"Reading takes (about )?\w+ minutes", told),
+        "the box lacks the time to run it": (r"\b(seconds?|minutes?) on a CPU\b", told),
+    }
+    found = wanted.items()
+    return [said for said, (how, where) in found if not re.search(how, where, re.MULTILINE)]
 
 
 def ending_faults(prose: str) -> list[str]:
     """The last three sections, in this order: three lines, exercises, where to go."""
-    found = sections(prose)
-    titles = [title for title, _ in found[-3:]]
-    if titles != LAST:
+    found = sections(prose)[-3:]
+    if (titles := [title for title, _ in found]) != LAST:
         return [f"the last three sections must be {LAST}, they are {titles}"]
-    (_, three), (_, exercises), (_, where) = found[-3:]
+    three, exercises, where = (text for _, text in found)
     lines = re.findall(r"^(?:- |\d\. )", three, re.MULTILINE)
-    faults = [] if len(lines) == 3 else [f"'Three lines to remember' has {len(lines)} lines"]
-    if not re.search(r"\{ref\}|\{doc\}|\]\(\S+\.md", where):
-        faults.append("'Where to go' links to no other page")
-    return faults + exercise_faults(exercises)
+    wrong = {
+        f"'Three lines to remember' has {len(lines)} lines": len(lines) != 3,
+        "'Where to go' links to no other page": not re.search(r"\{(ref|doc)\}|\]\(\S+\.md", where),
+    }
+    return [said for said, is_so in wrong.items() if is_so] + exercise_faults(exercises)
 
 
 def exercise_faults(text: str) -> list[str]:
-    """A title and a level each, all three levels, from easy to hard; a folded solution right behind
-    each."""
-    faults, levels, labels = [], [], []
-    for body in _EXERCISE.findall(text):
-        label = re.search(r"^:label: (ex-\S+)$", body, re.MULTILINE)
-        head = re.search(r"^\*\*.+?\*\* \((easy|medium|hard)\)\. ", body, re.MULTILINE)
-        labels.append(label.group(1) if label else None)
-        if not label or not head:
-            faults.append(
-                f"exercise {labels[-1]}: expected ':label: ex-...' and "
-                "'**Title** (easy|medium|hard). Text'"
-            )
-        else:
-            levels.append(head.group(1))
-    if missing := [level for level in LEVELS if level not in levels]:
-        faults.append(f"no exercise is {' and none '.join(missing)}")
-    if levels != sorted(levels, key=LEVELS.index):
-        faults.append(f"exercises go from easy to hard, here: {levels}")
-    solutions = _SOLUTION.findall(text)
-    if [label for label, _ in solutions] != labels:
-        faults.append(
-            f"solutions {[label for label, _ in solutions]} do not follow their exercises {labels}"
-        )
-    faults += [
-        f"the solution of {label} is not ':class: dropdown'"
-        for label, body in solutions
-        if ":class: dropdown" not in body
-    ]
-    return faults
+    """A title and a level each, all three levels, from easy to hard; a folded solution behind."""
+    bodies, solutions = _EXERCISE.findall(text), _SOLUTION.findall(text)
+    labels = re.findall(r"^:label: (ex-\S+)$", "\n".join(bodies), re.MULTILINE)
+    levels = re.findall(r"^\*\*.+?\*\* \((easy|medium|hard)\)\. ", "\n".join(bodies), re.MULTILINE)
+    answered = [label for label, _ in solutions]
+    wrong = {
+        "an exercise lacks ':label: ex-...' or '**Title** (easy|medium|hard). Text'": (
+            not len(bodies) == len(labels) == len(levels)
+        ),
+        f"exercises are {levels}, and not easy, medium and hard": set(levels) != set(LEVELS),
+        f"exercises go from easy to hard, here: {levels}": (
+            levels != sorted(levels, key=LEVELS.index)
+        ),
+        f"solutions {answered} do not follow their exercises {labels}": answered != labels,
+        "a solution is not ':class: dropdown'": any(
+            ":class: dropdown" not in body for _, body in solutions
+        ),
+    }
+    return [said for said, is_so in wrong.items() if is_so]
 
 
 def chapter_faults(text: str) -> list[str]:
@@ -272,8 +258,8 @@ def test_a_good_chapter_has_no_faults():
         ("You need {ref}`data`.", "", "prerequisites"),
         ("## Three lines to remember", "## Summary", "the last three sections"),
         ("- Three.\n", "", "has 2 lines"),
-        ("(hard)", "(medium)", "no exercise is hard"),
-        ("**Title** (easy). ", "", "expected ':label"),
+        ("(hard)", "(medium)", "and not easy, medium and hard"),
+        ("**Title** (easy). ", "", "lacks ':label"),
         (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
         ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
         ("(easy)", "(hard)", "from easy to hard"),

@@ -150,8 +150,8 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
     --------
     >>> parameters = CopulaParameters([[1.0, 0.5], [0.5, 1.0]], [1.0])
     >>> seen = torch.tensor([[float("nan"), 1.0]])  # the label only
-    >>> float(condition_on(torch.zeros(1, 2), seen, parameters).mean)  # 1/2 times the mean of a
-    positive normal 0.3989...
+    >>> float(condition_on(torch.zeros(1, 2), seen, parameters).mean)  # half of E|Z|
+    0.3989...
     """
     check_pair(outputs, y_with_nan, parameters)
     check_labels(y_with_nan, parameters.p0)
