@@ -157,7 +157,7 @@ AXE_RUN = """async ([theme, context, options]) => {
   const grave = found.violations.filter(each => ["serious", "critical"].includes(each.impact));
   return {rules: kinds.reduce((sum, kind) => sum + found[kind].length, 0),
           faults: grave.map(each => `${each.impact}: ${each.id}: ` +
-            each.nodes.slice(0, 3).map(node => `${node.target.join(" ")} ${why(node)}`).join("; "))};
+            each.nodes.slice(0, 3).map(node => `${node.target} ${why(node)}`).join("; "))};
 }"""
 
 
