@@ -3,12 +3,13 @@
 from cevit_lib.encoder.adapters import ResidualAdapter
 from cevit_lib.encoder.attention import class_token_attention
 from cevit_lib.encoder.backbone import base_hash, build_backbone, create_timm_model
-from cevit_lib.encoder.bichannel import VIT_B, BiChannelViT
+from cevit_lib.encoder.bichannel import VIT_B, BiChannelViT, EncoderOptions
 from cevit_lib.encoder.lora import add_lora, merge_lora
 
 __all__ = [
     "VIT_B",
     "BiChannelViT",
+    "EncoderOptions",
     "ResidualAdapter",
     "add_lora",
     "base_hash",

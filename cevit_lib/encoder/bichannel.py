@@ -4,6 +4,7 @@ heads per eye."""
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,33 @@ PARTS = {
 PATIENT = "patient "  # before the kind of a response that belongs to no single eye
 #: timm's name of the backbone of Section 6, ViT-B/16 with 224 x 224 pixels.
 VIT_B = "vit_base_patch16_224.augreg_in21k_ft_in1k"
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """Further options of :class:`BiChannelViT`, given to it by name.
+
+    Attributes
+    ----------
+    weights : path, optional
+        File with the backbone's weights, for machines without internet.
+    adapter_input : {"attention-output", "layer-norm"}
+        What the adapters read; see :class:`~cevit_lib.encoder.ResidualAdapter`.
+    tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
+        Responses of each domain, the continuous ones first; the paper's are one of each. A response
+        of the patient has one output, from the features of all domains.
+    normalise : bool
+        Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they
+        are.
+    rng : numpy.random.Generator, optional
+        Source of the initial weights; without it torch's global state is used.
+    """
+
+    weights: str | Path | None = None
+    adapter_input: Literal["attention-output", "layer-norm"] = "attention-output"
+    tasks: Sequence[str] = ("continuous", "binary")
+    normalise: bool = True
+    rng: np.random.Generator | None = None
 
 
 class BiChannelViT(nn.Module):
@@ -51,20 +79,9 @@ class BiChannelViT(nn.Module):
         One low-rank pair on timm's joint Q-K-V layer, or one on each.
     domains : int
         Number of images of one patient.
-    weights : path, optional
-        File with the backbone's weights, for machines without internet.
-    adapter_input : {"attention-output", "layer-norm"}
-        What the adapters read; see :class:`~cevit_lib.encoder.ResidualAdapter`.
-    tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
-        Responses of each domain, the continuous ones first; the paper's are one of each. A response
-        of the patient has one output, from the features of all domains.
-    normalise : bool
-        Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they
-        are.
-    rng : numpy.random.Generator, optional
-        Source of the initial weights; without it torch's global state is used.
-    **backbone_kwargs
-        For ``timm.create_model``, such as ``img_size=72, in_chans=1, patch_size=12``.
+    **options
+        Those of :class:`EncoderOptions`; all others are for ``timm.create_model``, such as
+        ``img_size=72, in_chans=1, patch_size=12``.
 
     Notes
     -----
@@ -86,29 +103,25 @@ class BiChannelViT(nn.Module):
         lora_rank: int = 8,
         lora: Literal["fused", "separate"] = "fused",
         domains: int = 2,
-        weights: str | Path | None = None,
-        *,
-        adapter_input: Literal["attention-output", "layer-norm"] = "attention-output",
-        tasks: Sequence[str] = ("continuous", "binary"),
-        normalise: bool = True,
-        rng: np.random.Generator | None = None,
-        **backbone_kwargs: Any,
+        **options: Any,
     ) -> None:
         super().__init__()
-        _check_arguments(domains, lora_rank, tasks)
-        self.domains, self.tasks = domains, tuple(tasks)
-        with _weights_from(rng):
+        known = {field.name for field in fields(EncoderOptions)} & set(options)
+        own = EncoderOptions(**{name: options.pop(name) for name in known})
+        _check_arguments(domains, lora_rank, own.tasks)
+        self.domains, self.tasks = domains, tuple(own.tasks)
+        with _weights_from(own.rng):
             self.backbone, self.origin = build_backbone(
-                backbone, pretrained, weights, **backbone_kwargs
+                backbone, pretrained, own.weights, **options
             )
             self.base_hash = base_hash(self.backbone)
-            self.preprocessing = preprocessing_of(self.backbone, normalise)
+            self.preprocessing = preprocessing_of(self.backbone, own.normalise)
             if lora_rank:
                 _warn_if_random(self.origin)
                 add_lora(self.backbone, lora_rank, lora)
             self.adapter_weight = AdapterWeight(domains) if adapters else None
             if adapters:
-                insert_adapters(self.backbone, domains, self.adapter_weight, adapter_input)
+                insert_adapters(self.backbone, domains, self.adapter_weight, own.adapter_input)
             self.reads = _reads(self.tasks, domains)
             self.heads = nn.ModuleDict(_heads(self.backbone.num_features, domains, self.reads))
         for name in ("mean", "std"):
@@ -121,10 +134,10 @@ class BiChannelViT(nn.Module):
             "lora_rank": lora_rank,
             "lora": lora,
             "domains": domains,
-            "adapter_input": adapter_input,
-            "tasks": list(tasks),
-            "normalise": normalise,
-            "backbone_kwargs": dict(backbone_kwargs),
+            "adapter_input": own.adapter_input,
+            "tasks": list(own.tasks),
+            "normalise": own.normalise,
+            "backbone_kwargs": options,
         }
 
     def features(self, images: Tensor) -> Tensor:
