@@ -293,7 +293,8 @@ def test_values_become_what_the_notebook_declares(page):
 
 def test_types_that_annotations_can_name():
     source = (
-        '"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\nc: Literal["x", "y"] = "x"\n'
+        '"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\n'
+        'c: Literal["x", "y"] = "x"\n'
         "d = 2\ne: dict = {}"
     )
     declared = declared_parameters(source)

@@ -32,13 +32,15 @@ PAGE = nbformat.v4.new_notebook(
     cells=[
         markdown(
             tick(
-                "(x)=\n# A title\n\n**What is asked?**\n\n'''{admonition} Goals\nNot on a slide.\n'''"
+                "(x)=\n# A title\n\n**What is asked?**\n\n"
+                "'''{admonition} Goals\nNot on a slide.\n'''"
             )
         ),
         code("scale: str = 'stored'", tags=["parameters"]),
         markdown(
             tick(
-                "## Matter\n\nFirst {term}`copula`, see {eq}`eq-a`. Second. Third sentence stays away.\n\n"
+                "## Matter\n\nFirst {term}`copula`, see {eq}`eq-a`. Second. "
+                "Third sentence stays away.\n\n"
                 "'''{math}\n:label: eq-a\na = \\given b\n'''"
             )
         ),
@@ -71,7 +73,8 @@ PAGE = nbformat.v4.new_notebook(
 
 SOLVED = tick(
     "## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
-    "'''{exercise-end}\n'''\n\n'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer is 42.\n\n"
+    "'''{exercise-end}\n'''\n\n'''{solution-start} ex-a\n:class: dropdown\n'''\n"
+    "The answer is 42.\n\n"
     "'''{code-cell} ipython3\nsecret = 42\n'''\n\n'''{solution-end}\n'''\n\n## Where to go\n"
 )
 

@@ -1,7 +1,6 @@
-"""Clean copies of the pages, for papermill and Colab: ``notebooks/ipynb/NAME.ipynb``, kept equal to
-their source.
+"""Clean copies of the pages, for papermill and Colab: ``notebooks/ipynb/NAME.ipynb``.
 
-python -m tools.convert
+``python -m tools.convert`` writes them; a test keeps them equal to their source.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ reader."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -95,9 +94,7 @@ def dress(path: Path) -> None:
                 cell.metadata["mystnb"] = shown | dict(cell.metadata.get("mystnb", {}))
     for key in set(notebook.metadata) - {"kernelspec", "language_info"}:
         del notebook.metadata[key]
-    temporary = path.with_suffix(".dressed")
-    temporary.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    nbformat.write(notebook, path)
 
 
 def _tags_on_the_page(tags: set[str], code: str) -> set[str]:

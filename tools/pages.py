@@ -2,10 +2,8 @@
 
 Commands (the Makefile is a thin wrapper)::
 
-    python -m tools.pages build     every page of _toc.yml at scale=stored, scanned, then HTML in
-    _build/html python -m tools.pages smoke     every notebook at scale=smoke into build/smoke
-    python -m tools.pages check     only look at what lies in book/executed python -m tools.pages
-    test      build and smoke, then the test suite; ends with the suite's own summary
+    python -m tools.pages build     every page of _toc.yml at scale=stored, then HTML in _build/html
+    python -m tools.pages test      that, smoke runs, then the tests; ends with their summary
 
 Each ends with a non-zero exit and names the fault. Notebooks run through ``cevit run``, so a
 notebook that did not reach its last cell never gets as far as the book. A page is run again when
@@ -27,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
+from filelock import FileLock, Timeout
 
 from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root
@@ -121,9 +120,9 @@ def execute(sources: list[Path], folder: Path, scale: str) -> Faults:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
         fault = (said or f"exit {done.returncode}") if done.returncode else None
         ended.append(source)
-        count = f"{len(ended)} of {len(sources)}"
         took = f"{source.stem} ({scale}): {time.monotonic() - begun:.0f} s"
-        print(f"{count}  {'FAILED ' if fault else ''}{took}", flush=True)
+        failed = "FAILED " if fault else ""
+        print(f"{len(ended)} of {len(sources)}  {failed}{took}", flush=True)
         return source.stem, fault
 
     rank = {name: place for place, name in enumerate(LONGEST)}
@@ -240,11 +239,6 @@ def build() -> Faults:
     return publish(make_pages())
 
 
-def smoke() -> Faults:
-    """Every notebook at scale=smoke, live, into ``build/smoke``."""
-    return execute(all_notebooks(), project_root() / "build" / "smoke", "smoke")
-
-
 def build_and_smoke() -> dict[str, Faults]:
     """Build the book and run every notebook at scale=smoke; a page without the parameter runs
     once."""
@@ -266,7 +260,7 @@ def _report(stage: str, faults: Faults) -> bool:
     return not bad
 
 
-def test(arguments: list[str]) -> int:
+def test() -> int:
     """The book and the smoke runs, then pytest, which is told how both went and reports them in its
     own summary."""
     stages = build_and_smoke()
@@ -276,33 +270,32 @@ def test(arguments: list[str]) -> int:
     report.write_text(json.dumps(stages, indent=1), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-m", "not weekly", "-n", "2", "--dist", "loadfile"]
     environment = os.environ | {"CEVIT_STAGES": str(report)}
-    return subprocess.run([*command, *arguments], cwd=project_root(), env=environment).returncode
+    return subprocess.run(command, cwd=project_root(), env=environment).returncode
+
+
+def publish_book() -> int:
+    """Build the book and say where it is."""
+    good = _report("build", build())
+    if good:
+        page = project_root() / "_build" / "html" / "index.html"
+        print(f"the book is in {page}; open it with a browser: {page.as_uri()}")
+    return 0 if good else 1
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry of ``python -m tools.pages``."""
-    from filelock import FileLock, Timeout
-
     parser = argparse.ArgumentParser(
         prog="python -m tools.pages", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("command", choices=("build", "smoke", "check", "test"))
-    parser.add_argument("rest", nargs="*", help="test: arguments for pytest, after --")
+    parser.add_argument("command", choices=("build", "test"))
     options, root = parser.parse_args(arguments), project_root()
     (root / "build").mkdir(exist_ok=True)
     try:
         with FileLock(root / "build" / "lock", timeout=0):
-            if options.command == "test":
-                return test(options.rest)
-            faults = {"build": build, "smoke": smoke, "check": check}[options.command]()
+            return test() if options.command == "test" else publish_book()
     except Timeout:
         print(f"another build is at work in {root}; wait until it has ended", file=sys.stderr)
         return 1
-    good = _report(options.command, faults)
-    if good and options.command == "build":
-        page = root / "_build" / "html" / "index.html"
-        print(f"the book is in {page}; open it with a browser: {page.as_uri()}")
-    return 0 if good else 1
 
 
 if __name__ == "__main__":

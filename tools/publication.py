@@ -1,13 +1,12 @@
-"""What is published beside the pages: one PDF, notebooks for Colab, archives of a release.
+"""What is published beside the pages: notebooks for students and Colab, slides, a PDF, archives.
 
-Commands::
+Commands, each a word after ``python -m tools.publication``::
 
-    python -m tools.publication student                   build/student/*.ipynb, the chapters
-    without solutions python -m tools.publication slides                    build/slides/*.html,
-    from the executed pages python -m tools.publication pdf                       _build/cevit.pdf;
-    needs a built book and Chromium python -m tools.publication colab owner/name
-    build/colab/vVERSION/*.ipynb, each with a set-up cell python -m tools.publication assets
-    build/release/*.zip: executed notebooks, records
+    student              build/student/*.ipynb, the chapters without solutions
+    slides               build/slides/*.html, from the executed pages; they work offline
+    pdf                  _build/cevit.pdf; needs a built book and Chromium
+    colab owner/name     build/colab/vVERSION/*.ipynb, each with a set-up cell
+    assets               build/release/*.zip: executed notebooks, records
 """
 
 from __future__ import annotations
@@ -32,6 +31,10 @@ from tools.teaching import write_slides, write_student
 
 RELEASE = f"v{__version__}"
 
+_FOOT = (
+    '<div style="font-size:8px;width:100%;text-align:center">'
+    f'Version {__version__} · <span class="pageNumber"></span></div>'
+)
 _SETUP = """# On Colab this cell installs the release of this notebook; elsewhere it does nothing.
 import os
 import subprocess
@@ -215,36 +218,31 @@ def write_pdf(target: Path) -> Path:
 
     _need_executed(project_root())
     page, target = one_page(), Path(target)
-    foot = (
-        '<div style="font-size:8px;width:100%;text-align:center">'
-        f'Version {__version__} · <span class="pageNumber"></span></div>'
-    )
-    options = dict(
-        format="A4",
-        scale=0.8,
-        display_header_footer=True,
-        header_template="<span></span>",
-        footer_template=foot,
-        margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
-        tagged=True,
-        outline=True,
-        print_background=True,
-    )
-    width = round(
-        (210 - 2 * 16) / 25.4 * 96 / options["scale"]
-    )  # of the sheet between its margins, in pixels
+    width, scale = 210 - 2 * 16, 0.8  # of the sheet between its margins, in mm
+    screen = {"width": round(width / 25.4 * 96 / scale), "height": 1200}
     with sync_playwright() as driver:
         running = driver.chromium.launch(
             executable_path=browser, args=["--no-sandbox", "--disable-gpu"]
         )
-        tab = running.new_page(color_scheme="light", viewport={"width": width, "height": 1200})
+        tab = running.new_page(color_scheme="light", viewport=screen)
         tab.set_default_timeout(300_000)
         tab.goto(page.as_uri())
         tab.evaluate("() => window.MathJax?.startup?.promise")
         tab.emulate_media(media="print")
         tab.add_script_tag(path=Path(__file__).with_suffix(".js"))
         tab.evaluate("fitForPaper()")
-        tab.pdf(path=target, **options)
+        tab.pdf(
+            path=target,
+            format="A4",
+            scale=scale,
+            display_header_footer=True,
+            header_template="<span></span>",
+            footer_template=_FOOT,
+            margin={side: "16mm" for side in ("top", "right", "bottom", "left")},
+            tagged=True,
+            outline=True,
+            print_background=True,
+        )
         running.close()
     return target
 

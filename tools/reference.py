@@ -9,11 +9,10 @@ from pathlib import Path
 
 from tools.pages import REFERENCE, contents
 
-BREAK = "\n\n"  # the first paragraph of a docstring ends there
 _INDEX = """# Reference
 
-Every public object of the library, from its docstring. The chapters explain them: the first mention of
-a name on a page leads here.
+Every public object of the library, from its docstring. The chapters explain them: the first
+mention of a name on a page leads here.
 
 | Room | What it is |
 |---|---|
@@ -66,10 +65,10 @@ def room_page(room: str) -> str:
 
 def index_page(names: list[str]) -> str:
     """The source of the first page: each room and the first paragraph of its docstring."""
-    texts = {name: inspect.getdoc(import_module(f"cevit_lib.{name}")) for name in names}
+    modules = {name: import_module(f"cevit_lib.{name}") for name in names}
+    texts = {name: inspect.getdoc(module).split("\n\n")[0] for name, module in modules.items()}
     return _INDEX + "".join(
-        f"| {{doc}}`{name}` | {' '.join(text.partition(BREAK)[0].split())} |\n"
-        for name, text in texts.items()
+        f"| {{doc}}`{name}` | {' '.join(text.split())} |\n" for name, text in texts.items()
     )
 
 

@@ -30,17 +30,7 @@ BRANCH = "colab"  # where the publishing workflow puts the notebooks with their 
 
 
 def colab_address(page: str, repository: str, version: str) -> str | None:
-    """Return where Colab finds the notebook of a page, or None for a page that is no notebook.
-
-    Raises
-    ------
-    ValueError
-        ``repository`` is not ``owner/name``.
-    """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ValueError(
-            f"CEVIT_REPOSITORY is {repository!r}; expected owner/name, as in 'owner/name'"
-        )
+    """Return where Colab finds the notebook of a page, or None for a page that is no notebook."""
     path = PurePosixPath(page)
     if path.parent.name != "executed":
         return None
@@ -121,25 +111,16 @@ def _public(domain) -> dict[str, tuple[str, str]]:
 
 def _link_names(app, doctree, docname: str) -> None:
     """Lead from the first mention of a public name on a page to its entry in the reference."""
-    if app.builder.format != "html" or docname.startswith("book/api/"):
+    if app.builder.name != "html" or docname.startswith("book/api/"):
         return
-    places, seen, visited = _public(app.env.get_domain("py")), set(), set()
-    files = [
-        (each["docname"], each) for each in doctree.findall(addnodes.start_of_file)
-    ]  # of the one page, else none
-    for page, node in (
-        (page, node)
-        for page, part in [*files[::-1], (docname, doctree)]  # inner ones first
-        for node in list(part.findall(nodes.literal))
-    ):
+    places, seen = _public(app.env.get_domain("py")), set()
+    for node in list(doctree.findall(nodes.literal)):
         name, up = node.astext().removesuffix("()"), node.parent
         while up is not None and not isinstance(up, nodes.reference | nodes.title | addnodes.desc):
             up = up.parent
-        known = id(node) in visited or page.startswith("book/api/") or (page, name) in seen
-        visited.add(id(node))
-        if up is not None or name not in places or known:
+        if up is not None or name not in places or name in seen:
             continue
-        seen.add((page, name))
+        seen.add(name)
         target, anchor = places[name]
         address = f"{app.builder.get_relative_uri(docname, target)}#{anchor}"
         link = nodes.reference("", "", internal=True, refuri=address)

@@ -1,9 +1,5 @@
-"""What a teacher takes from the chapters: notebooks without solutions, and slides. Both are made,
-never written.
-
-    python -m tools.publication student    build/student/NAME.ipynb, from notebooks/NAME.md
-    python -m tools.publication slides     build/slides/NAME.html, from the executed pages; they
-    work offline
+"""What a teacher takes from the chapters, made and never written: notebooks without solutions,
+and slides (``tools.publication`` has the commands).
 
 A student's notebook has an empty cell where a solution was. A slide is a section: its first
 sentences, its first equation and its figures; parameters and code stay in the notebook.
