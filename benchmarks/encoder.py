@@ -126,20 +126,18 @@ def time_step(
     asked for)."""
     cuda = device.type == "cuda"
     wait = torch.cuda.synchronize if cuda else lambda: None
-    start = time.perf_counter()
-    for _ in range(3):
-        step()
-    wait()
-    first = time.perf_counter() - start
-    if cuda:
-        torch.cuda.reset_peak_memory_stats()
-    seconds = []
-    for _ in range(groups):
+
+    def timed(steps: int) -> float:
         start = time.perf_counter()
-        for _ in range(per_group):
+        for _ in range(steps):
             step()
         wait()
-        seconds.append((time.perf_counter() - start) / per_group)
+        return time.perf_counter() - start
+
+    first = timed(3)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = [timed(per_group) / per_group for _ in range(groups)]
     low, middle, high = (float(value) for value in np.percentile(seconds, [25, 50, 75]))
     return {
         "milliseconds": 1e3 * middle,
@@ -150,7 +148,7 @@ def time_step(
     }
 
 
-def arms_of(cuda: bool, modes: list[str]) -> list[dict]:
+def arms_of(cuda: bool) -> list[dict]:
     """What is timed, the least fast first; on a processor nothing is compiled, a page could not
     wait for it."""
 
@@ -159,7 +157,7 @@ def arms_of(cuda: bool, modes: list[str]) -> list[dict]:
 
     own = "bf16" if cuda else "float32"
     two = [arm("two passes", True, precision) for precision in dict.fromkeys(("float32", own))]
-    modes = ["none", *modes] if cuda else ["none"]
+    modes = ("none", "default", "reduce-overhead") if cuda else ("none",)
     return two + [arm("one pass", a, own, mode) for mode in modes for a in (False, True)]
 
 
@@ -180,7 +178,6 @@ def run_arm(arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_
 
 def summarise(rows: list[dict], device: torch.device) -> dict:
     """The numbers that the goals speak of, from the fastest arm with adapters."""
-
     table = pd.DataFrame(rows).sort_values("images_per_second")
     one = table["arm"] == "one pass"
     precision = "bf16" if device.type == "cuda" else "float32"
@@ -198,7 +195,7 @@ def summarise(rows: list[dict], device: torch.device) -> dict:
     }
 
 
-def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: float) -> dict:
+def benchmark(device: torch.device, smoke: bool, seconds: float) -> dict:
     """Time every arm and return the record; arms that would start after ``seconds`` are left out
     and named."""
     cuda = device.type == "cuda"
@@ -208,20 +205,20 @@ def benchmark(device: torch.device, smoke: bool, modes: list[str], seconds: floa
     images = torch.randn(pairs, 2, channels, size, size, generator=generator).to(device)
     y = torch.randn(pairs, 4, generator=generator)
     y[:, 2:] = (y[:, 2:] > 0).float()
-    arms = arms_of(cuda, modes)
-    begin, rows, left_out = time.perf_counter(), [], []
+    arms = arms_of(cuda)
+    begin, rows = time.perf_counter(), []
     for arm in arms:
         if time.perf_counter() - begin > seconds and rows:
-            left_out.append(" ".join(map(str, arm.values())))
-            continue
+            break
         print("timing", arm, file=sys.stderr, flush=True)
         try:
             rows.append(run_arm(arm, model, images, y.to(device), groups, per_group))
         except RuntimeError as error:  # what this card or version cannot run costs its own row only
             print(f"{arm} failed: {error}", file=sys.stderr)
-            left_out.append(" ".join(map(str, arm.values())))
         if cuda:
             torch.cuda.empty_cache()
+    timed = [[row[key] for key in arms[0]] for row in rows]
+    left_out = [" ".join(map(str, arm.values())) for arm in arms if [*arm.values()] not in timed]
     summary = summarise(rows, device)
     print(pd.DataFrame(rows).round(3).to_string(), summary, f"goals: {GOALS}", sep="\n")
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
@@ -254,14 +251,12 @@ def main(arguments: list[str] | None = None) -> int:
     add("--device", choices=("cuda", "cpu"), default=here)
     add("--smoke", action="store_true", help="tiny models, few steps; marked as smoke")
     add("--results", help="folder for the record (default: the compendium's own)")
-    add("--modes", default="default,reduce-overhead", help="of torch.compile, by commas")
     add("--seconds", type=float, default=420, help="start no further arm after this time")
     options = parser.parse_args(arguments)
     if options.device == "cuda":
         # the float32 arm is float32; bf16 arms do not care
         torch.set_float32_matmul_precision("highest")
-    modes = [mode for mode in options.modes.split(",") if mode]
-    record = benchmark(torch.device(options.device), options.smoke, modes, options.seconds)
+    record = benchmark(torch.device(options.device), options.smoke, options.seconds)
     print(write_record(record, options.results))
     return 0
 
