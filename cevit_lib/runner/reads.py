@@ -33,17 +33,18 @@ def write_reads() -> None:
     it opened."""
     if not os.environ.get(READS):
         return
-    modules = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    records = [results_folder()]
-    if os.environ.get("CEVIT_DATA"):
-        records.append(Path(os.environ["CEVIT_DATA"]).expanduser().resolve())
-    root, read = project_root(), set()
-    for name in modules | _seen:
+    names = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    # code matters where it is imported; provenance opens all of it, for its hash
+    names |= {name for name in _seen if not name.endswith(".py")}
+    data = os.environ.get("CEVIT_DATA") or os.devnull
+    folders = [results_folder(), Path(data).expanduser().resolve()]
+    root, read = project_root(), []
+    for name in sorted(names):
         path = Path(name)
-        if name.startswith("$") or any(path.is_relative_to(folder) for folder in records):
-            read.add(name)
+        if name.startswith("$") or any(path.is_relative_to(folder) for folder in folders):
+            read.append(name)
         elif path.is_relative_to(root) and path.is_file():
             inside = path.relative_to(root).parts
             if not any(part in _MADE or part.startswith(".") for part in inside):
-                read.add(name)
-    Path(os.environ[READS]).write_text(json.dumps(sorted(read)), encoding="utf-8")
+                read.append(name)
+    Path(os.environ[READS]).write_text(json.dumps(read), encoding="utf-8")
