@@ -82,8 +82,8 @@ def separation(record: dict, view: str = "CeViT-A") -> tuple[float, float]:
 
 
 def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
-    """Return one row per test patient: means over seeds of an arm's outputs, and the observed
-    responses."""
+    """Return one row per test patient, in the order of their ids: means over seeds of an arm's
+    outputs, and the observed responses."""
     rows = []
     for record in records:
         table = record["predictions"]
@@ -92,12 +92,7 @@ def predictions_frame(records: Iterable[dict], arm: str) -> pd.DataFrame:
         ):
             rows.append([patient, *y, *outputs])
     names = [f"{kind} {name}" for kind in ("seen", "said") for name in PAIR]
-    return (
-        pd.DataFrame(rows, columns=["patient", *names])
-        .groupby("patient", sort=False)
-        .mean()
-        .reset_index()
-    )
+    return pd.DataFrame(rows, columns=["patient", *names]).groupby("patient").mean().reset_index()
 
 
 PAIR = ("RNFL_OS", "RNFL_OD", "field_OS", "field_OD")
@@ -154,6 +149,7 @@ def failures(predictions: pd.DataFrame) -> pd.DataFrame:
     seen = predictions[["seen RNFL_OS", "seen RNFL_OD"]].to_numpy()
     error = predictions[["said RNFL_OS", "said RNFL_OD"]].to_numpy() - seen
     names = ["thin third", "middle third", "thick third"]
+    # equal thicknesses are parted by the patients' order
     thirds = pd.qcut(pd.Series(seen.ravel()).rank(method="first"), 3, labels=names)
     apart = np.repeat(
         np.abs(seen[:, 0] - seen[:, 1]) > np.median(np.abs(seen[:, 0] - seen[:, 1])), 2
