@@ -9,7 +9,7 @@ are skipped.
 import json
 import os
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -43,7 +43,7 @@ def book() -> Path:
     return HTML
 
 
-@cache
+@lru_cache(maxsize=1)
 def soup(path: Path) -> BeautifulSoup:
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
@@ -53,9 +53,9 @@ def anchors(path: Path) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8")))
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=NAMES, scope="module")
 def page(request, book) -> Path:
-    """Each page of the table of contents."""
+    """Each page of the table of contents; what is asked of it is asked in a row."""
     return book / f"{request.param}.html"
 
 

@@ -25,11 +25,11 @@ ARMS = {
     "OUCopulaCNN copula": ("OU-Copula", "reference"),
     "warm-up": ("warm-up", "reference"),
     "empirical": ("ViT", "empirical"),
-    "independence": (r"$\Gamma = I$", "independence"),
+    "independence": ("Γ = I", "independence"),
     "fmcem": ("CeViT, fMCEM", "fmcem"),
     "cross-fitted": ("CeViT, cross-fitted", "exact"),
     "empirical, adapters": ("ViT-A", "empirical"),
-    "independence, adapters": (r"$\Gamma = I$, A", "independence"),
+    "independence, adapters": ("Γ = I, A", "independence"),
     "fmcem, adapters": ("CeViT-A, fMCEM", "fmcem"),
     "cross-fitted, adapters": ("CeViT-A, cross-fitted", "exact"),
 }
