@@ -25,10 +25,10 @@ pytestmark = [
 
 def commands() -> list[str]:
     """The commands of the page, with a fit of seconds."""
-    lines = re.findall(
-        r"^cevit .+$", next(cell for cell in CELLS if "commands = " in cell), re.MULTILINE
-    )
-    return [line.replace("{short}", SHORT) for line in lines]
+    cell = next(cell for cell in CELLS if "commands = " in cell)
+    theirs = re.search(r'^theirs = "(.+)"$', cell, re.MULTILINE).group(1)
+    lines = re.findall(r"^cevit .+$", cell, re.MULTILINE)
+    return [line.format(short=SHORT, theirs=theirs) for line in lines]
 
 
 @pytest.fixture
