@@ -12,6 +12,7 @@ from two_processes import FIT, warm_up
 
 from cevit_lib.clinic import cli
 from cevit_lib.errors import ParameterError
+from cevit_lib.records.store import read_record
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +76,7 @@ def test_the_first_process_writes_the_record_of_a_fit_with_lora(together, tmp_pa
     assert not (folder / "results-1").exists()
     (path,) = (folder / "results-0").glob("fit-synthetic/*.json")
     assert cli.main([*FIT, "--results", str(tmp_path)]) == 0
-    two, one = (
-        json.loads(path.read_text()),
-        json.loads((tmp_path / "fit-synthetic" / path.name).read_text()),
-    )
+    two, one = read_record(path), read_record(tmp_path / "fit-synthetic" / path.name)
     assert two["trace"][-1]["loss"] == pytest.approx(one["trace"][-1]["loss"], rel=1e-3)
     for name in ("warm-up", "empirical, same epochs", "copula"):
         torch.testing.assert_close(
