@@ -192,7 +192,7 @@ def _wedge(limits, k, product, s, square, nodes, PANEL: tl.constexpr, COLUMNS: t
 
 
 @triton.jit
-def _log_quadrant(limits, rho, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
+def _log_pair(limits, rho, nodes, PANEL: tl.constexpr, COLUMNS: tl.constexpr):
     """``log Phi_2`` (n,) and its derivatives in the limits, (n, 2) both."""
     raw1, raw2 = _split(limits)
     undefined = (raw1 != raw1) | (raw2 != raw2)
@@ -310,7 +310,7 @@ def _density_kernel(
         limits = tl.where(label == label, limits, _UNBOUNDED)
         sign = tl.where(label == label, sign, 0.0)
     sign1, sign2 = _split(sign)
-    cell, slopes = _log_quadrant(
+    cell, slopes = _log_pair(
         limits, sign1 * sign2 * tl.load(others + 2), table + NODES_AT, PANEL, COLUMNS
     )
     pull = slopes * sign  # derivatives in the standardised conditional means

@@ -12,9 +12,9 @@ For custom losses and E-steps, elementwise on tensors and without autograd:
     correlation``: the pairs of an E-step share ``|rho|``, and with it the nodes of an integral.
     That is quick, most of all with ``digits=8``, which takes it for probabilities down to 1e-7 (12
     digits: 1e-3).
-``truncated_bivariate_normal_moments(limit, mean, covariance, side, digits=None)``
+``truncated_bivariate_normal_moments(limit, mean, covariance, side)``
     Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1)
-    its limit; quick in the same way where ``covariance`` is one (2, 2) matrix for all of them.
+    its limit.
 ``truncated_normal_mean(limit, mean, standard_deviation, side)``, ``truncated_normal_variance``
     The same of one score.
 """

@@ -58,7 +58,6 @@ def truncated_bivariate_normal_moments(
     mean: Tensor,
     covariance: Tensor,
     side: Tensor | float = -1.0,
-    digits: int | None = None,
 ) -> TruncatedMoments:
     """Moments of pairs ``Z ~ N_2(mean, covariance)``, each coordinate truncated on one side.
 
@@ -70,12 +69,9 @@ def truncated_bivariate_normal_moments(
     Parameters
     ----------
     limit, mean : Tensor (..., 2)
-    covariance : Tensor (2, 2) or (..., 2, 2)
-        One for all pairs ``(n, 2)`` is quick, as for an E-step's.
+    covariance : Tensor (..., 2, 2)
     side : Tensor (..., 2) or float
         -1 where a coordinate lies below its limit, +1 where it lies above.
-    digits : {6, 8, 12}, optional
-        As in :func:`log_bivariate_normal_cdf_with_gradients`.
 
     Returns
     -------
@@ -90,11 +86,7 @@ def truncated_bivariate_normal_moments(
     x, y = finite(*(side * (mean - limit) / sd).unbind(-1))
     r = covariance[..., 0, 1] / (sd[..., 0] * sd[..., 1])
     flip = side[..., 0] * side[..., 1]
-    if r.ndim == 0 and x.ndim == 1 and x.device.type == "cpu":
-        found = log_bivariate_normal_cdf_with_gradients(x, y, float(r), flip, digits)
-    else:
-        found = log_bivariate_normal_cdf_with_gradients(x, y, flip * r, digits=digits)
-    value, by_x, by_y, by_r = found
+    value, by_x, by_y, by_r = log_bivariate_normal_cdf_with_gradients(x, y, flip * r)
     r = flip * r
     shift = side * sd * torch.stack((by_x + r * by_y, r * by_x + by_y), -1)
     h11, h22 = -x * by_x - r * by_r, -y * by_y - r * by_r
