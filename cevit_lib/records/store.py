@@ -320,7 +320,8 @@ def load_records(
         raise ProvenanceError(
             f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}"
         )
-    return sorted(records, key=lambda record: (record["created"], record["id"]))
+    # records that were made in one second keep their order under a new identity
+    return sorted(records, key=lambda r: (r["created"], r.get("formerly", r["id"])))
 
 
 def matches(configuration: dict, wanted: dict) -> bool:
