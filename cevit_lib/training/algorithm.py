@@ -1,9 +1,11 @@
-"""Algorithm 3 of the paper, feasible CeViT, and its controls: over one network or many side by side.
+"""Algorithm 3 of the paper, feasible CeViT, and its controls: over one network or many side by
+side.
 
-Step 1 trains under the empirical loss, step 2 estimates the copula parameters from the outputs, step
-3 trains on under the copula loss with these parameters held fixed. What else starts from the same
-warm-up, with the same patients, epochs and order, is another *arm*: more epochs of the empirical
-loss, independence, other estimates, the truth. An arm's numbers do not depend on which others run.
+Step 1 trains under the empirical loss, step 2 estimates the copula parameters from the outputs,
+step 3 trains on under the copula loss with these parameters held fixed. What else starts from the
+same warm-up, with the same patients, epochs and order, is another *arm*: more epochs of the
+empirical loss, independence, other estimates, the truth. An arm's numbers do not depend on which
+others run.
 
 :class:`~cevit_lib.training.feasible.OneNetwork` and
 :class:`~cevit_lib.training.ensemble.SideBySide` are the two kinds of networks that it runs over.

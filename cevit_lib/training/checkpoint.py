@@ -203,7 +203,8 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise ParameterError(
-            f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start anew."
+            f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start "
+            "anew."
         )
     return stored
 

@@ -1,7 +1,7 @@
 """Whether a compiled network is the network: its outputs and gradients beside the uncompiled one's.
 
-A wrong gradient stops nothing: the network does not learn, and that looks like a finding. It was met on one kind of
-card and not on another, with the same code, shapes and version of torch.
+A wrong gradient stops nothing: the network does not learn, and that looks like a finding. It was
+met on one kind of card and not on another, with the same code, shapes and version of torch.
 """
 
 import contextlib
@@ -22,7 +22,9 @@ MOVED = (
 
 @contextlib.contextmanager
 def moved(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """Move weights a little inside the block, always by the same numbers; afterwards they are what they were."""
+    """Move weights a little inside the block, always by the same numbers; afterwards they are what
+    they were.
+    """
     parameters, generator = list(parameters), torch.Generator().manual_seed(0)
     before = [value.detach().clone() for value in parameters]
     try:
@@ -46,14 +48,15 @@ def relative_difference(
     outputs : tuple of Tensor
         ``(members, b, p)`` the program's and the networks' own.
     gradients : tuple of dict
-        ``(members, ...)`` by name of the weight, likewise; one that the program lacks counts as zero.
+        ``(members, ...)`` by name of the weight, likewise; one that the program lacks counts as
+        zero.
 
     Returns
     -------
     float
-        Largest relative difference of the outputs, or of a weight's gradient over the norm of that gradient (and
-        a tenth of the member's whole gradient, where its own is small). Rounding to bf16 makes some hundredths;
-        infinite where something is NaN.
+        Largest relative difference of the outputs, or of a weight's gradient over the norm of that
+        gradient (and a tenth of the member's whole gradient, where its own is small). Rounding to
+        bf16 makes some hundredths; infinite where something is NaN.
     """
     (ran, right), (found, wanted) = outputs, gradients
     norms = {name: g.flatten(1).norm(dim=1) for name, g in wanted.items()}
@@ -72,15 +75,16 @@ def compare_compiled(
     precision: contextlib.AbstractContextManager,
     chunk: int = 16,
 ) -> float:
-    """Return the :func:`relative_difference` of a compiled network; its weights and mode are left as they were.
+    """Return the :func:`relative_difference` of a compiled network; its weights and mode are left
+    as they were.
 
     Parameters
     ----------
     program : callable
         What was compiled of the network.
     model : torch.nn.Module
-        The network. One that drops units or normalises by batch is compared in evaluation mode, where it answers
-        alike every time; others as they train, so that nothing is compiled twice.
+        The network. One that drops units or normalises by batch is compared in evaluation mode,
+        where it answers alike every time; others as they train, so that nothing is compiled twice.
     images : Tensor
         ``(b, domains, channels, height, width)``: a batch as in training.
     precision : context manager
@@ -91,7 +95,8 @@ def compare_compiled(
     Returns
     -------
     float
-        Zero where the network's own outputs or gradients are not finite: then nothing is said of the compiler.
+        Zero where the network's own outputs or gradients are not finite: then nothing is said of
+        the compiler.
     """
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     was_training = model.training
@@ -114,7 +119,8 @@ def run_and_differentiate(
     parts: Iterable[Tensor],
     precision: contextlib.AbstractContextManager,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return outputs, and the gradients of their sum of squares by name; afterwards no weight holds a gradient.
+    """Return outputs, and the gradients of their sum of squares by name; afterwards no weight holds
+    a gradient.
 
     Patients stand in the outputs' last dimension but one.
     """
@@ -145,9 +151,12 @@ def _varies(part: nn.Module) -> bool:
 def warn_of_compiler(far: float, device: torch.device) -> None:
     """Say that a compiled program is not used, and why."""
     warnings.warn(
-        f"the compiled network's outputs or gradients differ from the uncompiled one's by {far:.2g} of their norm "
-        f"(up to {WRONG_GRADIENT:g} is rounding); training goes on uncompiled, slower and right. torch "
-        f"{torch.__version__} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'a CPU'} compiles "
+        "the compiled network's outputs or gradients differ from the uncompiled one's by "
+        f"{far:.2g} of their norm "
+        f"(up to {WRONG_GRADIENT:g} is rounding); training goes on uncompiled, slower and right. "
+        "torch "
+        f"{torch.__version__} on "
+        f"{torch.cuda.get_device_name(device) if device.type == 'cuda' else 'a CPU'} compiles "
         "it wrongly.",
         WronglyCompiledWarning,
         stacklevel=3,

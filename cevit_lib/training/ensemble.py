@@ -1,9 +1,10 @@
 """Many fits in one program: networks of one architecture with stacked weights, on one device.
 
-A small network leaves a large accelerator idle: its steps are too short to fill it. Fits of one grid do not depend on
-each other, so their weights can be stacked along a first dimension and ``torch.func.vmap`` turns fifty small matrix
-products into one batched product. Each member keeps its own patients, order, standardisation, gradient norm and copula
-parameters; a member's numbers are those of the same fit made alone, up to the rounding of the batched products.
+A small network leaves a large accelerator idle: its steps are too short to fill it. Fits of one
+grid do not depend on each other, so their weights can be stacked along a first dimension and
+``torch.func.vmap`` turns fifty small matrix products into one batched product. Each member keeps
+its own patients, order, standardisation, gradient norm and copula parameters; a member's numbers
+are those of the same fit made alone, up to the rounding of the batched products.
 """
 
 import copy
@@ -39,7 +40,9 @@ from cevit_lib.training.trainer import Trainer
 
 
 class _PatchProduct(nn.Module):
-    """timm's patch projection as a matrix product: the same weights and numbers, without a convolution per member."""
+    """timm's patch projection as a matrix product: the same weights and numbers, without a
+    convolution per member.
+    """
 
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
@@ -66,7 +69,8 @@ class Members:
     Attributes
     ----------
     images : Tensor
-        ``(N, domains, channels, height, width)``: the images of all data sets one after another, on the device.
+        ``(N, domains, channels, height, width)``: the images of all data sets one after another, on
+        the device.
     y : Tensor
         ``(N, p)`` responses in their own units, complete, on the device.
     rows : ndarray
@@ -89,7 +93,7 @@ class Members:
         return Standardisation.stacked(self.standardisation)
 
     def inside(self, rows: Tensor) -> Tensor:
-        """Return ``(members, b, p)`` responses of the rows ``(members, b)`` in units of training."""
+        """Return ``(members, b, p)`` responses of rows ``(members, b)`` in units of training."""
         return self.units.apply(self.y[rows].float())
 
 
@@ -143,7 +147,9 @@ class Ensemble:
         )
 
     def copy(self) -> "Ensemble":
-        """Return an ensemble with the same weights that trains on its own (and shares what was compiled)."""
+        """Return an ensemble with the same weights that trains on its own (and shares what was
+        compiled).
+        """
         twin = copy.copy(self)
         twin.parameters = {
             name: value.detach().clone().requires_grad_(value.requires_grad)
@@ -158,7 +164,9 @@ class Ensemble:
             value[member] = other.parameters[name][member]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height, width)``."""
+        """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height,
+        width)``.
+        """
         return self.program(self.parameters, self.buffers, images)
 
     def trust_compiler(self, images: Tensor, precision: str = "bf16", chunk: int = 16) -> float:
@@ -213,8 +221,8 @@ class Ensemble:
         ----------
         members : Members
         rows : ndarray
-            ``(members, b)`` row numbers of the patients to predict, ``members.chunk`` at a time; the
-            last ones are filled up, so that a compiled program sees one shape.
+            ``(members, b)`` row numbers of the patients to predict, ``members.chunk`` at a time;
+            the last ones are filled up, so that a compiled program sees one shape.
         """
         chunk, count = members.chunk, rows.shape[1]
         padded = np.pad(rows, ((0, 0), (0, -count % chunk)), mode="edge")
@@ -224,14 +232,17 @@ class Ensemble:
 
 
 def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return each member's mean empirical loss ``(members,)`` of outputs and complete responses ``(members, b, p)``."""
+    """Return each member's mean empirical loss ``(members,)`` of outputs and complete responses
+    ``(members, b, p)``.
+    """
     members, b, p = outputs.shape
     terms = EmpiricalLoss(p0=p // 2, reduction="none", validate=False, missing=False)
     return terms(outputs.flatten(0, 1), y.flatten(0, 1)).view(members, b).mean(1)
 
 
 class EnsembleCopulaLoss:
-    """The mean copula loss of every member, each under fixed parameters of its own (Theorem 2.1, two binary responses).
+    """The mean copula loss of every member, each under fixed parameters of its own (Theorem 2.1,
+    two binary responses).
 
     Parameters
     ----------
@@ -371,7 +382,8 @@ class EnsembleTrainer(Trainer):
     def divergence(self, first: list[int], batches: Sequence[Tensor], losses: Tensor) -> str:
         batch, member = first
         return (
-            f"{self.stage}: the loss or gradient of member {member + 1} of {losses.shape[1]} is not "
+            f"{self.stage}: the loss or gradient of member {member + 1} of {losses.shape[1]} is "
+            "not "
             f"finite in epoch {self.done + 1}, batch {batch + 1} of {len(batches)}. Likely cause: "
             f"learning rate {self.recipe.learning_rate:g} is too large for it; fit it alone to see "
             "which patients were in that batch."
@@ -464,7 +476,9 @@ def _estimated(estimator: Any, outputs: Tensor, y: Tensor) -> dict[str, list]:
 
 
 def prepare_for_vmap(base: nn.Module) -> None:
-    """Exchange the two operations that have no fast batched form: the patch convolution and the fused attention."""
+    """Exchange the two operations that have no fast batched form: the patch convolution and the
+    fused attention.
+    """
     for module in base.modules():
         if hasattr(module, "fused_attn"):
             module.fused_attn = (

@@ -102,7 +102,8 @@ def fit_warm_up(
 ) -> Fit:
     """Step 1 of Algorithm 3: train under the empirical loss of Eq. (14), mean over patients.
 
-    Given a :class:`Fit`, goes on from a copy of it (the control that trains as long without a copula).
+    Given a :class:`Fit`, goes on from a copy of it (the control that trains as long without a
+    copula).
 
     Parameters
     ----------
@@ -198,11 +199,11 @@ class Settings:
     estimator : optional
         Any of ``cevit_lib.estimation``; default ``ExactEM()``.
     estimate_on : {"held-out", "train", "cross-fitted"}
-        Whose outputs the estimate is made from. ``"train"``: the patients that the warm-up has seen,
-        as the paper does; its residuals are then too small. ``"held-out"``: ``held_out_share`` of
-        the patients, whom the fit never trains on. ``"cross-fitted"``: every patient, predicted by
-        one of ``folds`` further warm-ups that did not see him; for data so small that a tenth of it
-        says nothing about six correlations.
+        Whose outputs the estimate is made from. ``"train"``: the patients that the warm-up has
+        seen, as the paper does; its residuals are then too small. ``"held-out"``:
+        ``held_out_share`` of the patients, whom the fit never trains on. ``"cross-fitted"``: every
+        patient, predicted by one of ``folds`` further warm-ups that did not see him; for data so
+        small that a tenth of it says nothing about six correlations.
     warm_up, copula : Recipe
         Of steps 1 and 3.
     held_out_share : float
@@ -292,7 +293,8 @@ class FeasibleFit:
 
 @dataclass
 class OneNetwork:
-    """One network with its patients, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` sees it.
+    """One network with its patients, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` sees
+    it.
 
     Attributes
     ----------
@@ -389,9 +391,9 @@ def fit_feasible_cevit(
     device : str or torch.device, optional
         Default: the accelerator that is there.
     checkpoint : Checkpoint or path, optional
-        Folder of the fit's state: killed at any moment and called again, with the same network, data
-        and seed, the fit goes on after its last whole epoch; on a CPU it ends bit for bit as if it
-        had never stopped.
+        Folder of the fit's state: killed at any moment and called again, with the same network,
+        data and seed, the fit goes on after its last whole epoch; on a CPU it ends bit for bit as
+        if it had never stopped.
     preset : {"paper"}, optional
         The paper's settings: its recipes, fMCEM, on the training residuals, raw units. It sets
         ``estimator``, ``estimate_on``, ``warm_up``, ``copula`` and ``standardise``.

@@ -232,7 +232,8 @@ class NetworkTrainer(Trainer):
         self.optimizer.zero_grad(set_to_none=True)
         recipe = self.recipe
         raise TrainingError(
-            f"{self.stage}: out of memory in epoch {self.done + 1}, batch {number + 1} ({len(rows)} "
+            f"{self.stage}: out of memory in epoch {self.done + 1}, batch {number + 1} "
+            f"({len(rows)} "
             f"patients in {recipe.accumulation} part(s)): {lack[:160]}. Make "
             f"batch_size={recipe.batch_size} smaller, or keep it and set "
             f"accumulation={2 * recipe.accumulation}: the same steps in smaller parts, for less "
@@ -330,7 +331,7 @@ class NetworkTrainer(Trainer):
 
 
 def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
-    """Let every stage of every fold compile its two sizes of batch; beyond its limit torch stops."""
+    """Let every stage of every fold compile its two sizes of batch, beyond torch's limit."""
     if not compiled:
         return contextlib.nullcontext()
     import torch._dynamo
@@ -356,7 +357,8 @@ def _is_lack_of_memory(error: RuntimeError) -> bool:
 
 def _collapse_message(entry: dict[str, Any], recipe: Recipe) -> str:
     return (
-        f"{entry['stage']}: after epoch {entry['epoch']} the outputs are the same for every patient "
+        f"{entry['stage']}: after epoch {entry['epoch']} the outputs are the same for every "
+        "patient "
         f"(SD below {COLLAPSED:g}): the predictor has collapsed to a constant. Likely cause: "
         f"learning rate {recipe.learning_rate:g} is too large, or the images carry no signal; try "
         "a tenth of it, schedule='cosine', or other initial weights."

@@ -1,4 +1,6 @@
-"""Predictions per patient: both means, marginal and joint probabilities, and the joint Bayes rule (Section 3.3)."""
+"""Predictions per patient: both means, marginal and joint probabilities, and the joint Bayes rule
+(Section 3.3).
+"""
 
 from dataclasses import dataclass
 
@@ -52,7 +54,8 @@ class Predictions:
         return class_probabilities(self.outputs, self.parameters)
 
     def classes(self, rule: str = "joint") -> Tensor:
-        """``(n, p1)`` predicted binary responses: the most probable combination, or each by its own margin.
+        """``(n, p1)`` predicted binary responses: the most probable combination, or each by its own
+        margin.
 
         Raises
         ------
@@ -61,14 +64,17 @@ class Predictions:
         """
         if rule not in ("joint", "marginal"):
             raise ParameterError(
-                f"rule={rule!r}: give 'joint' (Section 3.3) or 'marginal' (each probability above 1/2)."
+                f"rule={rule!r}: give 'joint' (Section 3.3) or 'marginal' (each probability above "
+                "1/2)."
             )
         if rule == "marginal":
             return (self.probabilities > 0.5).long()
         return bayes_classifier(self.outputs, self.parameters).long()
 
     def table(self) -> pd.DataFrame:
-        """Return one row a patient: id, means, marginal and joint probabilities, and the joint Bayes class."""
+        """Return one row a patient: id, means, marginal and joint probabilities, and the joint
+        Bayes class.
+        """
         p0, p1 = self.parameters.p0, self.parameters.p1
         columns: dict[str, list] = {"id": list(self.ids)}
         for k in range(p0):
@@ -90,7 +96,8 @@ def predict(
     parameters: CopulaParameters | None = None,
     device: str | torch.device | None = None,
 ) -> Predictions:
-    """Return the predictions of a fit for the patients of ``data`` (their responses are not looked at).
+    """Return the predictions of a fit for the patients of ``data`` (their responses are not looked
+    at).
 
     Parameters
     ----------

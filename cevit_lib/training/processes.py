@@ -1,15 +1,19 @@
-"""One fit on several devices: what its processes share, through accelerate; with one process nothing of it is used.
+"""One fit on several devices: what its processes share, through accelerate; with one process
+nothing of it is used.
 
-``accelerate launch --num_processes 2 -m cevit_lib.clinic.cli fit ...`` starts the same program once a device. (On processors
-accelerate starts one only; there any launcher does that sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.) Every
-process holds the whole network and the same order of patients, takes its share of every batch, and adds its gradients
-to the others' before the step, so that a fit on several devices makes the steps of a fit on one.
+``accelerate launch --num_processes 2 -m cevit_lib.clinic.cli fit ...`` starts the same program once
+a device. (On processors accelerate starts one only; there any launcher does that sets RANK,
+LOCAL_RANK, WORLD_SIZE and MASTER_ADDR.) Every process holds the whole network and the same order of
+patients, takes its share of every batch, and adds its gradients to the others' before the step, so
+that a fit on several devices makes the steps of a fit on one.
 
-Why the gradients are added here and the network is not wrapped by ``Accelerator.prepare``: its DistributedDataParallel
-averages the processes' *mean* losses, which is another step where shares differ by a patient; it stops or hangs when a
-trainable parameter gets no gradient in one process; and it renames the parameters. What trains is small (1.2 million
-numbers at LoRA rank 8), so that one sum a step costs less than a millisecond. ``prepare`` also fixes one precision and
-one device for the life of the process, while a :class:`~cevit_lib.training.Recipe` names a precision for each stage.
+Why the gradients are added here and the network is not wrapped by ``Accelerator.prepare``: its
+DistributedDataParallel averages the processes' *mean* losses, which is another step where shares
+differ by a patient; it stops or hangs when a trainable parameter gets no gradient in one process;
+and it renames the parameters. What trains is small (1.2 million numbers at LoRA rank 8), so that
+one sum a step costs less than a millisecond. ``prepare`` also fixes one precision and one device
+for the life of the process, while a :class:`~cevit_lib.training.Recipe` names a precision for each
+stage.
 """
 
 import atexit

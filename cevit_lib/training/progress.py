@@ -1,4 +1,4 @@
-"""How far a stage has come: its trace, the best epoch so far, when to stop, and where it is kept."""
+"""How far a stage has come: its trace, the best epoch so far, when to stop, where it is kept."""
 
 from __future__ import annotations
 

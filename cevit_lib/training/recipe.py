@@ -1,4 +1,6 @@
-"""How a network is optimised: a small, frozen, recordable description, with the paper's own settings beside ours."""
+"""How a network is optimised: a small, frozen, recordable description, with the paper's own
+settings beside ours.
+"""
 
 import math
 from collections.abc import Iterable
@@ -34,8 +36,9 @@ class Recipe:
     weight_decay : float
         On weight matrices; biases, norms and single numbers are never decayed.
     schedule : {"cosine", "step", "constant"}
-        Linear rise over the first ``rise`` share of steps and then half a cosine down to 0; or multiplication by
-        ``step_factor`` every ``step_epochs`` epochs (torch's StepLR, the paper's); or no change.
+        Linear rise over the first ``rise`` share of steps and then half a cosine down to 0; or
+        multiplication by ``step_factor`` every ``step_epochs`` epochs (torch's StepLR, the
+        paper's); or no change.
     rise : float
         Share of all steps in which the rate climbs (``"cosine"`` only).
     step_epochs, step_factor : int, float
@@ -43,17 +46,21 @@ class Recipe:
     clip : float or None
         Largest norm of the gradient; ``None`` leaves it alone, as the paper.
     precision : {"auto", "float32", "bf16"}
-        ``"auto"`` runs the network in bf16 autocast on CUDA and in float32 elsewhere. The loss never sees bf16.
+        ``"auto"`` runs the network in bf16 autocast on CUDA and in float32 elsewhere. The loss
+        never sees bf16.
     patience : int or None
-        Stop when the validation loss has not fallen for so many epochs, and return the weights of its best epoch;
-        ``None`` trains all epochs and returns the last.
+        Stop when the validation loss has not fallen for so many epochs, and return the weights of
+        its best epoch; ``None`` trains all epochs and returns the last.
     accumulation : int
-        Parts in which a batch is computed, for less memory; the steps are the same up to rounding (and dropout).
+        Parts in which a batch is computed, for less memory; the steps are the same up to rounding
+        (and dropout).
     compiled : bool
-        Compile the network's training pass: on an accelerator about 1.6 times as fast, after most of a minute. If its
-        gradients are not the uncompiled network's, a warning says so and training goes on uncompiled.
+        Compile the network's training pass: on an accelerator about 1.6 times as fast, after most
+        of a minute. If its gradients are not the uncompiled network's, a warning says so and
+        training goes on uncompiled.
     deterministic : bool
-        Bit-equal reruns on one device; see :func:`cevit_lib.training.reruns.reproducible` for what it costs.
+        Bit-equal reruns on one device; see :func:`cevit_lib.training.reruns.reproducible` for what
+        it costs.
 
     Raises
     ------
@@ -108,7 +115,7 @@ class Recipe:
         return asdict(self)
 
     def factor(self, step: int, steps_per_epoch: int) -> float:
-        """Return what multiplies ``learning_rate`` at a step (counted from 0 over the whole stage)."""
+        """Return what multiplies ``learning_rate`` at a step, counted from 0 over the stage."""
         if self.schedule == "constant":
             return 1.0
         if self.schedule == "step":

@@ -25,8 +25,10 @@ def fix_workspace() -> None:
         return
     if torch.cuda.is_initialized():
         raise ParameterError(
-            f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS reads it only "
-            f"once. Call cevit_lib.training.reruns.fix_workspace() before anything is on the GPU, or set "
+            f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS "
+            "reads it only "
+            "once. Call cevit_lib.training.reruns.fix_workspace() before anything is on the GPU, "
+            "or set "
             f"{WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts."
         )
     os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
@@ -34,16 +36,18 @@ def fix_workspace() -> None:
 
 @contextlib.contextmanager
 def reproducible(wanted: bool = True, device: torch.device | None = None) -> Iterator[None]:
-    """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives one result.
+    """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives
+    one result.
 
-    Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator need not: the
-    backward pass of its fused attention may add in the order in which its blocks end. With it attention is computed
-    step by step ("math"), which costs time and, by holding every attention matrix, memory: for ViT-B/16 the script
-    ``benchmarks/training.py --deterministic`` measures how much, and the page on the simulation has what it found.
-    Other devices, other versions of torch and other numbers of processes still give other last digits.
+    Without it a CPU with a fixed number of threads repeats itself all the same; an accelerator need
+    not: the backward pass of its fused attention may add in the order in which its blocks end. With
+    it attention is computed step by step ("math"), which costs time and, by holding every attention
+    matrix, memory: for ViT-B/16 the script ``benchmarks/training.py --deterministic`` measures how
+    much, and the page on the simulation has what it found. Other devices, other versions of torch
+    and other numbers of processes still give other last digits.
 
-    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts: see :func:`fix_workspace`, which every fit calls
-    before its network is on the device, and ``cevit run`` before its kernel starts.
+    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts: see :func:`fix_workspace`, which every
+    fit calls before its network is on the device, and ``cevit run`` before its kernel starts.
 
     Raises
     ------

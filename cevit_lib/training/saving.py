@@ -1,4 +1,4 @@
-"""A trained model as one folder: what was trained, what it stands on, and how to read its outputs."""
+"""A trained model as one folder: what was trained, what it stands on, how to read its outputs."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from torch import nn
 
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.training.feasible import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
@@ -24,9 +23,9 @@ DESCRIPTION, TENSORS = "model.json", "tensors.pt"
 def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     """Write a fit into a new folder, whole or not at all.
 
-    Adapters, heads, low-rank pairs, copula parameters, standardisation and label map are stored. A frozen backbone that
-    can be had again (timm's name, the user's file) is not, only its tag and hash; one that was random or trained in
-    full is.
+    Adapters, heads, low-rank pairs, copula parameters, standardisation and label map are stored. A
+    frozen backbone that can be had again (timm's name, the user's file) is not, only its tag and
+    hash; one that was random or trained in full is.
 
     Raises
     ------
@@ -78,7 +77,8 @@ def load_model(
     weights: str | os.PathLike | None = None,
     backbone: nn.Module | None = None,
 ) -> Fit:
-    """Read a folder that :func:`save_model` wrote; its outputs are then those of the saved model, to the last bit.
+    """Read a folder that :func:`save_model` wrote; its outputs are then those of the saved model,
+    to the last bit.
 
     Parameters
     ----------
@@ -107,8 +107,10 @@ def load_model(
     model = _rebuild(stored, weights, backbone)
     if not stored["whole"] and model.base_hash != stored["base_hash"]:
         raise DataError(
-            f"{folder} was trained on base weights {stored['base_hash']} ({stored['origin']}), these are "
-            f"{model.base_hash} ({model.origin}): its outputs would mean nothing. Pass the weights it was trained on."
+            f"{folder} was trained on base weights {stored['base_hash']} ({stored['origin']}), "
+            "these are "
+            f"{model.base_hash} ({model.origin}): its outputs would mean nothing. Pass the weights "
+            "it was trained on."
         )
     tensors = torch.load(folder / TENSORS, weights_only=True, map_location="cpu")
     report = model.load_state_dict(tensors, strict=False)
@@ -143,7 +145,7 @@ def _tensors(model: nn.Module, whole: bool) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if name in training}
 
 
-def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> BiChannelViT:
+def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> nn.Module:
     import warnings
 
     from cevit_lib.errors import FrozenRandomWeightsWarning

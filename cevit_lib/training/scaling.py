@@ -1,4 +1,6 @@
-"""Continuous responses in units of their own spread: set on the training patients, undone on every output."""
+"""Continuous responses in units of their own spread: set on the training patients, undone on every
+output.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ from cevit_lib.errors import DataError
 
 @dataclass(frozen=True)
 class Standardisation:
-    """Mean and standard deviation of each continuous response among the patients of the fit, both ``(p0,)``."""
+    """Mean and standard deviation of each continuous response among the patients of the fit, both
+    ``(p0,)``.
+    """
 
     mean: Tensor
     sd: Tensor
@@ -38,7 +42,8 @@ class Standardisation:
         if bad:
             name = responses[bad[0]] if responses else f"number {bad[0] + 1}"
             raise DataError(
-                f"continuous response {name!r} is constant or observed in {int(count[bad[0]])} patients; "
+                f"continuous response {name!r} is constant or observed in {int(count[bad[0]])} "
+                "patients; "
                 "nothing can be learnt from it."
             )
         return cls(mean, sd)

@@ -10,7 +10,9 @@ import torch
 
 @dataclass(frozen=True)
 class Streams:
-    """Independent generators: who is drawn, how patients are split, initial weights, order of training, estimation."""
+    """Independent generators: who is drawn, how patients are split, initial weights, order of
+    training, estimation.
+    """
 
     data: np.random.Generator
     split: np.random.Generator
@@ -20,10 +22,11 @@ class Streams:
 
 
 def streams(seed: int, *key: int) -> Streams:
-    """Return the streams of a root seed; further integers (fold, run, ...) select independent families.
+    """Return the streams of a root seed; further integers (fold, run, ...) select independent
+    families.
 
-    ``numpy.random.SeedSequence`` spawns them, so that streams of near seeds are not alike and a fold's numbers do not
-    depend on which folds were run before it.
+    ``numpy.random.SeedSequence`` spawns them, so that streams of near seeds are not alike and a
+    fold's numbers do not depend on which folds were run before it.
     """
     children = np.random.SeedSequence(seed, spawn_key=key).spawn(5)
     return Streams(*(np.random.default_rng(child) for child in children))
@@ -35,8 +38,9 @@ def torch_seeded(
 ) -> Iterator[None]:
     """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
 
-    ``process`` is the number of one of several that train together: each drops other units. Of several CUDA devices
-    only ``device`` is seeded, and none is started without it. (MPS has no state to give back: it stays seeded.)
+    ``process`` is the number of one of several that train together: each drops other units. Of
+    several CUDA devices only ``device`` is seeded, and none is started without it. (MPS has no
+    state to give back: it stays seeded.)
     """
     seed = (int(rng.integers(2**63)) + process) % 2**63
     cuda = device is not None and device.type == "cuda"

@@ -51,7 +51,9 @@ def true_correlation(strength: float) -> np.ndarray:
 
 
 def draw(configuration: dict, seed: int) -> SyntheticPairs:
-    """Return the data set of a fit: the same for all folds, and for all studies that name its number."""
+    """Return the data set of a fit: the same for all folds, and for all studies that name its
+    number.
+    """
     rng = streams(configuration["data_seed"], configuration["dataset"]).data
     return SyntheticPairs(
         configuration["n"],
@@ -146,7 +148,8 @@ class Batch:
         """Run every program once, so that compiling is not counted as training, and check it."""
         far, rows = self._trust(ensemble), self.networks.members.rows[:, : self.warm_up.batch_size]
         ensemble.outputs(self.networks.members, rows)
-        self.how = f"outputs and gradients of the compiled program within {far:.2g} of the uncompiled one's"
+        told = f"of the compiled program within {far:.2g} of the uncompiled one's"
+        self.how = f"outputs and gradients {told}"
         if not ensemble.compiled:
             _PROGRAMS.clear()
             self.how = f"not compiled: {self.how}"
@@ -350,7 +353,9 @@ def empirical(scale: Standardisation, outputs: torch.Tensor, y: torch.Tensor) ->
 def scores(
     outputs: torch.Tensor, y: torch.Tensor, parameters: CopulaParameters
 ) -> dict[str, float]:
-    """Return every metric of one set of predictions; the joint rule and the likelihood use ``parameters``."""
+    """Return every metric of one set of predictions; the joint rule and the likelihood use
+    ``parameters``.
+    """
     joint = bayes_classifier(outputs, parameters)
     values = evaluate(outputs, y, ("y1", "y2", "y3", "y4"), 2, joint).values
     probability = torch.sigmoid(outputs[:, 2:])
@@ -369,7 +374,7 @@ def _split_hash(own: SyntheticPairs, part: dict[str, np.ndarray]) -> str:
 
 
 def _regression_error(outputs: torch.Tensor, truth: torch.Tensor) -> dict[str, float]:
-    """RMSE to the true regression functions: what is left of the error when the noise is taken off."""
+    """RMSE to the true regression functions: what is left without the noise."""
     error = (outputs[:, :2] - truth[:, :2]).square().mean(0).sqrt()
     return {f"RMSE to truth y{k + 1}": float(error[k]) for k in range(2)}
 

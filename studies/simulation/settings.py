@@ -1,4 +1,6 @@
-"""What the simulation study fits: the paper's setting, the one for a laptop, and the grid of each part of the study."""
+"""What the simulation study fits: the paper's setting, the one for a laptop, and the grid of each
+part of the study.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def _from_scratch(base: dict, scale: str) -> list[dict]:
 
 
 def _tuning(base: dict, scale: str) -> list[dict]:
-    """Warm-ups alone, on a data set that the study does not use (number 100): 5 folds of each candidate."""
+    """Warm-ups alone, on a data set that the study does not use (number 100): 5 folds of each
+    candidate.
+    """
     paper = [(rate, epochs) for rate in (3.5e-4, 7e-4, 1.4e-3) for epochs in (4, 8)] + [
         (3.5e-4, 16)
     ]
@@ -83,7 +87,9 @@ def _size(base: dict, scale: str) -> list[dict]:
 
 
 def _equal_steps(base: dict, scale: str) -> list[dict]:
-    """Fewer patients at the main study's number of steps: ten times fewer patients are seen ten times as often."""
+    """Fewer patients at the main study's number of steps: ten times fewer patients are seen ten
+    times as often.
+    """
     grids = []
     for one in _size(base, scale):
         more = {
