@@ -136,10 +136,20 @@ def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
         sharey=True,
         squeeze=False,
     )
-    look = {"palette": colors, "jitter": False, "size": 6, "legend": False, "zorder": 3}
     for ax, (metric, own) in zip(axes[0], rows.groupby("metric", sort=False), strict=True):
         ax.axvline(0, **ZERO)
-        sns.stripplot(own, x="difference", y="label", hue="a", ax=ax, **look)
+        sns.stripplot(
+            own,
+            x="difference",
+            y="label",
+            hue="a",
+            ax=ax,
+            palette=colors,
+            jitter=False,
+            size=6,
+            legend=False,
+            zorder=3,
+        )
         ax.hlines(range(len(own)), own["low"], own["high"], colors=own["a"].map(colors))
         better = "left" if metric.startswith(("MAE", "RMSE", "Brier")) else "right"
         ax.set(xlabel=f"difference in {metric}\n({better} of 0 is better)", ylabel="")

@@ -36,12 +36,21 @@ def plot_predicted(
     for ax, (name, predicted, observed), half in zip(axes[0], panels, half_width, strict=True):
         seen = pd.DataFrame({f"observed {name}": observed, "predicted": predicted}).dropna()
         ends = seen.iloc[:, 0].agg(["min", "max"])
-        band = {"color": COLORS["light"], "alpha": 0.6, "linewidth": 0}
-        ax.fill_between(ends, ends - half, ends + half, **band)
+        ax.fill_between(
+            ends, ends - half, ends + half, color=COLORS["light"], alpha=0.6, linewidth=0
+        )
         ax.plot(ends, ends, **LINE)
         eye = "OS" if "_OS" in name else "OD" if "_OD" in name else "both"
-        dots = {"color": COLORS[eye], "s": 14, "alpha": 0.7, "linewidth": 0}
-        sns.scatterplot(seen, x=f"observed {name}", y="predicted", ax=ax, **dots)
+        sns.scatterplot(
+            seen,
+            x=f"observed {name}",
+            y="predicted",
+            ax=ax,
+            color=COLORS[eye],
+            s=14,
+            alpha=0.7,
+            linewidth=0,
+        )
     return figure
 
 
@@ -49,11 +58,17 @@ def plot_predicted(
 def plot_calibrated(curves: dict[str, CalibrationCurve]) -> Figure:
     """Draw the share of positives against the mean predicted probability, groups of patients with 95 % intervals."""
     figure, axes = new_figure(3.2, columns=len(curves), squeeze=False)
-    look = {"color": METHODS["exact"].color, "fmt": "o", "capsize": 2}
     for ax, (name, curve) in zip(axes[0], curves.items(), strict=True):
         ax.plot([0, 1], [0, 1], **LINE)
         spread = np.abs([curve.observed - curve.low, curve.high - curve.observed])
-        ax.errorbar(curve.predicted, curve.observed, spread, **look)
+        ax.errorbar(
+            curve.predicted,
+            curve.observed,
+            spread,
+            color=METHODS["exact"].color,
+            fmt="o",
+            capsize=2,
+        )
         ax.set(xlabel=f"predicted probability of {name}", ylabel="share observed")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return figure
@@ -86,7 +101,6 @@ def plot_correlation(
 
     texts = texts or {title: np.vectorize("{:.2f}".format)(m) for title, m in panels.items()}
     figure, axes = new_figure(2.9, columns=len(panels), sharey=True, squeeze=False)
-    colors = {"cmap": "PRGn", "vmin": -largest, "vmax": largest, "cbar": False}
     short = [name.replace(" ", "\n") for name in names]
     for ax, (title, matrix) in zip(axes[0], panels.items(), strict=True):
         sns.heatmap(
@@ -97,7 +111,10 @@ def plot_correlation(
             annot_kws={"fontsize": 8},
             square=True,
             ax=ax,
-            **colors,
+            cmap="PRGn",
+            vmin=-largest,
+            vmax=largest,
+            cbar=False,
         )
         ax.set_title(title)
         ax.tick_params(length=0, labelsize=8, rotation=0, grid_alpha=0)

@@ -146,9 +146,19 @@ def new_figure(
 
 def mark_smoke(figure: Figure) -> Figure:
     """Write across a figure that it comes from a smoke run, which tests the machinery and shows no result."""
-    place = {"rotation": 25, "ha": "center", "va": "center", "zorder": 10}
     said = "smoke run: not a result"
-    figure.text(0.5, 0.5, said, fontsize=20, color=COLORS["grey"], alpha=0.45, **place)
+    figure.text(
+        0.5,
+        0.5,
+        said,
+        fontsize=20,
+        color=COLORS["grey"],
+        alpha=0.45,
+        rotation=25,
+        ha="center",
+        va="center",
+        zorder=10,
+    )
     return figure
 
 

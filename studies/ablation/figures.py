@@ -103,8 +103,13 @@ def plot_power(
     ink = [COLORS["ink"]] * len(designs)
     sns.lineplot(pd.DataFrame(curves, index=grid), palette=ink, ax=ax)
     ax.axhline(0.8, **ZERO)
-    mark = {"color": METHODS["exact"].color, "linewidth": 1.2, "linestyle": "-."}
-    ax.axvline(abs(seen), label=f"$|d_z| = {abs(seen):.2f}$, seen", **mark)
+    ax.axvline(
+        abs(seen),
+        label=f"$|d_z| = {abs(seen):.2f}$, seen",
+        color=METHODS["exact"].color,
+        linewidth=1.2,
+        linestyle="-.",
+    )
     ax.set(xlabel="true $d_z$ over folds", ylabel="power at the 5 % level", ylim=(0, 1.02))
     ax.legend(fontsize=8)
     return figure

@@ -182,8 +182,9 @@ def plot_update(lengths: np.ndarray, curves: dict[str, tuple[np.ndarray, ...]]) 
     """
     figure, (left, right) = new_figure(3.4, columns=2)
     mean, sd, _ = curves["left label unknown"]
-    band = {"color": COLORS["light"], "alpha": 0.7, "label": "95 %"}
-    left.fill_between(lengths, mean - 1.96 * sd, mean + 1.96 * sd, **band)
+    left.fill_between(
+        lengths, mean - 1.96 * sd, mean + 1.96 * sd, color=COLORS["light"], alpha=0.7, label="95 %"
+    )
     left.plot(lengths, lengths, **ZERO, label="equal eyes")
     lines_of = {"left not myopic": "--", "left label unknown": ":", "left myopic": "-"}
     for name, (mean, _, probability) in curves.items():
@@ -221,8 +222,15 @@ def plot_missing(record: dict[str, Any]) -> Figure:
         for place, analysis in enumerate(analyses)
         for quantity, panel in panels.items()
     )
-    shape = {"col": "panel", "sharey": False, "xlim": (-0.5, 2.5)}
-    grid = lines(rows, ["place", "mean", "sd"], dots(looks), **shape, **panel_size(2, 3))
+    grid = lines(
+        rows,
+        ["place", "mean", "sd"],
+        dots(looks),
+        col="panel",
+        sharey=False,
+        xlim=(-0.5, 2.5),
+        **panel_size(2, 3),
+    )
     words = [analysis.replace(" ", "\n") for analysis in analyses]
     grid.set(xticks=range(3), xticklabels=words).set_axis_labels("", "")
     return legend_below(across(grid, 0, **TRUTH).figure)

@@ -59,12 +59,20 @@ def tails_figure(
     ).replace([np.inf, -np.inf], np.nan)
     methods = zip(log_probability, ("fmcem-variant", "independence", "exact"), strict=True)
     looks = {name: METHODS[method]._replace(marker="") for name, method in reversed([*methods])}
-    shape = {"col": "panel", "sharey": False, "xlim": (t.max(), t.min())}
-    grid = lines(rows, [x, "value"], looks, **shape, **panel_size(2, 3))
+    grid = lines(
+        rows,
+        [x, "value"],
+        looks,
+        col="panel",
+        sharey=False,
+        xlim=(t.max(), t.min()),
+        **panel_size(2, 3),
+    )
     last = rows.dropna().groupby(["panel", "method"]).tail(1)
     for row in last[last[x] > t.min()].itertuples(index=False):  # the line stops before the end
-        style = {"color": looks[row.method].color, "markersize": 9, "markeredgewidth": 2}
-        grid.axes_dict[row.panel].plot(row[0], row.value, "x", **style)
+        grid.axes_dict[row.panel].plot(
+            row[0], row.value, "x", color=looks[row.method].color, markersize=9, markeredgewidth=2
+        )
     left, _ = grid.set_ylabels("").axes.flat
     left.set_yscale("symlog", linthresh=10)
     left.set_ylim(top=0)
@@ -97,8 +105,7 @@ def printed_cells_figure(
         for a, b in np.ndindex(2, 2)
         for method, values in found.items()
     )
-    shape = {"col": "cell", "col_wrap": 2, "sharey": False}
-    grid = lines(rows, [x, y], looks, **shape, **panel_size(2, 2.5))
+    grid = lines(rows, [x, y], looks, col="cell", col_wrap=2, sharey=False, **panel_size(2, 2.5))
     for ax, (a, b) in zip(grid.axes.flat, np.ndindex(2, 2), strict=True):
         below = np.minimum(printed[:, a, b], 0)
         ax.fill_between(logit, below, 0, color=METHODS["paper"].color, alpha=0.3)

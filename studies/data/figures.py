@@ -27,8 +27,11 @@ def plot_pair(images: np.ndarray) -> Figure:
         ax.set(title=f"{eye}, 72 x 72 pixels", xticks=[], yticks=[])
         ax.grid(visible=False)
         for k in range(3):
-            look = {"fill": False, "edgecolor": COLORS[eye], "linewidth": 2}
-            ax.add_patch(Rectangle((3 * k - 0.5, 3 * k - 0.5), 3, 3, **look))
+            ax.add_patch(
+                Rectangle(
+                    (3 * k - 0.5, 3 * k - 0.5), 3, 3, fill=False, edgecolor=COLORS[eye], linewidth=2
+                )
+            )
     for ax in axes[:2]:
         ax.add_patch(Rectangle((47.5, 47.5), 24, 24, fill=False, linewidth=1.5))
         ax.text(59.5, 44.5, "block (3, 3)", ha="center", fontsize=8, bbox=paper)

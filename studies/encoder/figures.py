@@ -68,8 +68,14 @@ def alpha_effect(logits: np.ndarray, distance: np.ndarray, same: np.ndarray) -> 
     dense = np.linspace(min(logits), max(logits), 101)
     left.plot(dense, expit(dense), color=COLORS["ink"])
     left.axhline(0.1, **ZERO)
-    look = {"fontsize": 8, "color": COLORS["grey"], "ha": "right"}
-    left.text(max(logits), 0.12, "the earlier code's fixed 0.1", **look)
+    left.text(
+        max(logits),
+        0.12,
+        "the earlier code's fixed 0.1",
+        fontsize=8,
+        color=COLORS["grey"],
+        ha="right",
+    )
     left.set(xlabel=r"$\tilde\alpha$, which trains", ylabel=r"$\alpha = \mathcal{S}(\tilde\alpha)$")
     words = {"adapters kept": distance, r"$V_2, d_2$ divided by $\alpha$": same}
     ink = [COLORS["ink"], COLORS["grey"]]
@@ -110,8 +116,7 @@ def attention(grids: np.ndarray, titles: Sequence[str]) -> Figure:
             sns.heatmap(grid, ax=ax, **look)
             ax.set_title(title if eye == "OS" else "", fontsize=9)
         row[0].set_ylabel(eye, color=COLORS[eye], fontweight="bold")
-    bar = {"ax": axes, "shrink": 0.8, "label": "times the even share"}
-    figure.colorbar(axes[0, 0].collections[0], **bar)
+    figure.colorbar(axes[0, 0].collections[0], ax=axes, shrink=0.8, label="times the even share")
     return figure
 
 
@@ -143,8 +148,9 @@ def _cloud(data: pd.DataFrame, color: str, label: str) -> None:
 
 
 def _planes(rows: pd.DataFrame, **facets: Any) -> sns.FacetGrid:
-    order = {"hue": "eye", "hue_order": ["OS", "OD"], "palette": COLORS}
-    grid = sns.FacetGrid(rows, **order, **facets, **panel_size(2, 2.9))
+    grid = sns.FacetGrid(
+        rows, hue="eye", hue_order=["OS", "OD"], palette=COLORS, **facets, **panel_size(2, 2.9)
+    )
     return grid.map_dataframe(_cloud).set(xticks=[], yticks=[])
 
 
@@ -161,8 +167,14 @@ def eyes_on_a_plane(
     views : sequence of str
         Beginnings of the record's columns.
     """
-    shared = {"sharex": "row", "sharey": "row", "col_order": ["OS", "OD"]}
-    grid = _planes(_eyes(record, views), row="view", col="eye", **shared)
+    grid = _planes(
+        _eyes(record, views),
+        row="view",
+        col="eye",
+        sharex="row",
+        sharey="row",
+        col_order=["OS", "OD"],
+    )
     grid.set_axis_labels("first coordinate", "second coordinate")
     return grid.set_titles("{row_name}: {col_name}").figure
 

@@ -153,8 +153,17 @@ def plot_counter_example(record: dict) -> Figure:
     for ax, (size, key) in zip(axes, agree.items(), strict=True):
         weights = pd.DataFrame(example[f"{size}_weights"], support, support).T[::-1]
         texts = weights.map(lambda weight: f"{weight:.2f}" if weight > 1e-9 else "")
-        look = {"cmap": "Greys", "vmin": 0, "vmax": 0.25, "fmt": "", "cbar": False}
-        sns.heatmap(weights, annot=texts, square=True, ax=ax, **look)
+        sns.heatmap(
+            weights,
+            annot=texts,
+            square=True,
+            ax=ax,
+            cmap="Greys",
+            vmin=0,
+            vmax=0.25,
+            fmt="",
+            cbar=False,
+        )
         covariance, agreement = abs(example[f"{size}_covariance"]), example[key]
         ax.set_title(rf"$\mathrm{{Cov}} = {covariance:.2f}$, $E\,P(y_3 = y_4) = {agreement:.3f}$")
         ax.set(xlabel="$q_3$", ylabel="$q_4$")

@@ -88,8 +88,9 @@ def bias_against_signal(records: list[dict]) -> Figure:
         for name in ("fmcem", "fmcem-variances", "ml")
         for panel, entries in panels.items()
     ]
-    shape = {"col": "panel", "sharey": False}
-    grid = lines(pd.DataFrame(rows), [*rows[0]][:3], LOOKS, **shape, **panel_size(2, 3))
+    grid = lines(
+        pd.DataFrame(rows), [*rows[0]][:3], LOOKS, col="panel", sharey=False, **panel_size(2, 3)
+    )
     return legend_below(across(grid, 0, **ZERO).figure)
 
 

@@ -76,8 +76,15 @@ def plot_arms(records: list[dict[str, Any]], metrics: dict[str, str]) -> Figure:
     look = {"units": "fold", "estimator": None, "color": COLORS["light"], "marker": "o"}
     look |= {"markerfacecolor": COLORS["grey"], "markersize": 4}
     grid.map_dataframe(sns.lineplot, x="arm", y="value", **look)
-    means = {"errorbar": None, "linestyle": "none", "marker": "D", "color": COLORS["ink"]}
-    grid.map_dataframe(sns.pointplot, x="arm", y="value", **means)
+    grid.map_dataframe(
+        sns.pointplot,
+        x="arm",
+        y="value",
+        errorbar=None,
+        linestyle="none",
+        marker="D",
+        color=COLORS["ink"],
+    )
     return grid.set_axis_labels("", "").figure
 
 

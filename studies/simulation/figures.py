@@ -119,17 +119,29 @@ def plot_curves(curves: pd.DataFrame) -> Figure:
     warm = curves[curves["stage"] == "warm-up"].assign(panel="warm-up: empirical loss per patient")
     arms = curves[curves["stage"] != "warm-up"]
     first = arms.groupby("stage")["validation_loss"].transform("first")
-    change = {"loss": arms["validation_loss"] - first}
     parts = [
         warm.assign(method="warm-up, training"),
         warm.assign(method="warm-up, held out", loss=warm["validation_loss"]),
-        _named(arms.assign(**change, panel="arms: held-out loss minus first epoch's"), "stage"),
+        _named(
+            arms.assign(
+                loss=arms["validation_loss"] - first,
+                panel="arms: held-out loss minus first epoch's",
+            ),
+            "stage",
+        ),
     ]
     looks = {
         "warm-up, training": METHODS["empirical"]._replace(marker="", line="-"),
         "warm-up, held out": METHODS["empirical"]._replace(marker=""),
         **LOOKS,
     }
-    shape = {"col": "panel", "sharex": False, "sharey": False}
-    grid = lines(pd.concat(parts), ["epoch", "loss"], looks, **shape, **panel_size(2, 3.2))
+    grid = lines(
+        pd.concat(parts),
+        ["epoch", "loss"],
+        looks,
+        col="panel",
+        sharex=False,
+        sharey=False,
+        **panel_size(2, 3.2),
+    )
     return legend_below(across(grid, 0, **ZERO).set_axis_labels("epoch", "").figure, columns=4)

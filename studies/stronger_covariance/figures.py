@@ -123,8 +123,16 @@ def plot_gallery(records: list[dict]) -> Figure:
     rows = _paths(records)
     rows = rows[(rows["quantity"] == "r34") & rows["method"].isin(list(LOOKS))]
     rows["place"] = rows.groupby("path")["strength"].rank(method="dense") - 1
-    shape = {"col": "path", "col_order": list(PATHS), "col_wrap": 4, "sharex": False}
-    grid = lines(rows, ["place", "mean", "error"], LOOKS, **shape, **panel_size(4, 2.2))
+    grid = lines(
+        rows,
+        ["place", "mean", "error"],
+        LOOKS,
+        col="path",
+        col_order=list(PATHS),
+        col_wrap=4,
+        sharex=False,
+        **panel_size(4, 2.2),
+    )
     for path, ax in grid.axes_dict.items():
         steps = sorted(rows[rows["path"] == path]["strength"].unique())
         ax.set_xticks(range(len(steps)), [f"{step:g}" for step in steps], fontsize=7)
@@ -190,9 +198,16 @@ def plot_singularity(records: list[dict]) -> Figure:
         tracked.assign(x=tracked["strength"], mean=worst, error=0.0),
         spread.assign(x=spread["sd"]),
     ]
-    shape = {"col": "correlation", "sharex": False, "sharey": False}
     shown = pd.concat(parts).sort_values("x")
-    grid = lines(shown, ["x", "mean", "error"], LOOKS, **shape, **panel_size(2, 3))
+    grid = lines(
+        shown,
+        ["x", "mean", "error"],
+        LOOKS,
+        col="correlation",
+        sharex=False,
+        sharey=False,
+        **panel_size(2, 3),
+    )
     left, right = grid.set_titles("").axes.flat
     left.axhline(1e-3, **ZERO)
     left.text(2.15, 1.25e-3, "the loss refuses below", fontsize=8, color=COLORS["grey"])
@@ -230,8 +245,13 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
     for name, path in record["metrics"]["paths"].items():
         look, points = PATHS[LABELS[name]], path["points"]
         left.plot(path["ratio"], path["limit"], color=look.color, linestyle=look.line)
-        style = {"color": look.color, "label": LABELS[name].replace("latent", "error")}
-        left.plot(points["ratio"], points["estimate"], look.marker, **style)
+        left.plot(
+            points["ratio"],
+            points["estimate"],
+            look.marker,
+            color=look.color,
+            label=LABELS[name].replace("latent", "error"),
+        )
     left.set(xscale="log", xlabel="Cov of plug-in means / true", ylabel=r"limit of $\hat\rho_{12}$")
     rows = _by_source(linear).query("quantity == 'r12' and method.str.startswith('maximum')")
     sns.lineplot(
@@ -257,9 +277,17 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
 def plot_overfitting(records: list[dict]) -> Figure:
     """Linear models: estimates of rho34 and log-likelihood of new patients, from in-sample and cross-fitted outputs."""
     quantities = {"r34": RHO34, "test_log_likelihood": "log-likelihood per new patient"}
-    shape = {"row": "quantity", "row_order": list(quantities), "col": "weights", "sharey": False}
     columns = ["ratio", "mean", "error"]
-    grid = lines(_by_source(records), columns, BY_SOURCE, **shape, **panel_size(2, 2.6))
+    grid = lines(
+        _by_source(records),
+        columns,
+        BY_SOURCE,
+        row="quantity",
+        row_order=list(quantities),
+        col="weights",
+        sharey=False,
+        **panel_size(2, 2.6),
+    )
     for row, words in zip(grid.axes, quantities.values(), strict=True):
         row[0].set_ylabel(words)
     for ax in grid.axes[0]:
@@ -280,8 +308,16 @@ def plot_network(record: dict) -> Figure:
     rows = rows[rows["method"].str.startswith("maximum") | (rows["quantity"] == "r34")]
     loss = rows["quantity"] == "test_log_likelihood"
     rows["mean"] = rows["mean"].mask(loss, -rows["mean"])
-    shape = {"col": "quantity", "col_order": list(panels), "col_wrap": 2, "sharey": False}
-    grid = lines(rows, ["step", "mean", "error"], BY_SOURCE, **shape, **panel_size(2, 2.6))
+    grid = lines(
+        rows,
+        ["step", "mean", "error"],
+        BY_SOURCE,
+        col="quantity",
+        col_order=list(panels),
+        col_wrap=2,
+        sharey=False,
+        **panel_size(2, 2.6),
+    )
     for quantity, ax in grid.axes_dict.items():
         words, scale, reference = panels[quantity]
         ax.axhline(reference, **TRUTH)

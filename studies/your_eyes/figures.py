@@ -51,8 +51,15 @@ def plot_updates(
     looks = (METHODS["empirical"], -0.16), (METHODS["exact"], 0.16)
     for (words, values), (look, shift) in zip(intervals.items(), looks, strict=True):
         ends = np.abs(values[:, 1:] - values[:, :1]).T
-        style = {"fmt": look.marker, "color": look.color, "capsize": 2, "label": words}
-        ax.errorbar(values[:, 0], np.arange(len(names)) + shift, xerr=ends, **style)
+        ax.errorbar(
+            values[:, 0],
+            np.arange(len(names)) + shift,
+            xerr=ends,
+            fmt=look.marker,
+            color=look.color,
+            capsize=2,
+            label=words,
+        )
     ax.plot(truth, range(len(names)), "x", color=COLORS["ink"], label="held back", zorder=3)
     ax.set_yticks(range(len(names)), names)
     ax.set(ylim=(len(names) - 0.5, -0.5), xlabel=response, ylabel="patient")
