@@ -1,7 +1,8 @@
-"""Charts that several chapters draw, by seaborn and in the house style: tidy frames in, a grid of panels out.
+"""Charts that several chapters draw, by seaborn and in the house style: tidy frames in, a grid of
+panels out.
 
-A frame's column ``method`` holds the words of its methods; ``looks`` maps these words to a `Look`, in the order of the
-legend.
+A frame's column ``method`` holds the words of its methods; ``looks`` maps these words to a `Look`,
+in the order of the legend.
 """
 
 from typing import Any

@@ -1,7 +1,9 @@
-"""Figures that a reader can move: a static picture, and above it, where scripts run, an SVG with controls.
+"""Figures that a reader can move: a static picture, and above it, where scripts run, an SVG with
+controls.
 
-A `MovingFigure` is HTML with everything inside: no request, no kernel, no library. Where scripts do not run, and on
-paper, the static picture is seen. The tests compare the mathematics of ``interactive.js`` with `cevit_lib.copula`.
+A `MovingFigure` is HTML with everything inside: no request, no kernel, no library. Where scripts do
+not run, and on paper, the static picture is seen. The tests compare the mathematics of
+``interactive.js`` with `cevit_lib.copula`.
 """
 
 import base64
@@ -30,7 +32,8 @@ CORRELATION = [
 CHANCES = [0.35, 0.45]  # of high myopia, left and right
 
 _STYLE = """<style>
-.cevit-moving { max-width: 34rem; margin: 0 auto; background: #fff; color: #1a1a1a; padding: 0.5rem; text-align: left; }
+.cevit-moving { max-width: 34rem; margin: 0 auto; background: #fff; color: #1a1a1a; }
+.cevit-moving { padding: 0.5rem; text-align: left; }
 html[data-theme="dark"] .cevit-moving.moves { background: transparent; color: #e0e0e0; }
 .cevit-moving .live { display: none; }
 .cevit-moving.moves .live { display: block; }
@@ -39,11 +42,14 @@ html[data-theme="dark"] .cevit-moving.moves { background: transparent; color: #e
 .cevit-moving label { font-size: 0.9em; margin: 0.2rem 0; }
 .cevit-moving label > span { flex: 0 1 15rem; }
 .cevit-moving input { flex: 1 1 8rem; min-width: 6rem; }
-@media (max-width: 600px) { .cevit-moving label > span { flex: 1 0 100%; } .cevit-moving label { gap: 0 0.6rem; } }
-.cevit-moving svg { width: 100%; max-width: 25rem; height: auto; display: block; margin: 0 auto; font-size: 13px; }
+@media (max-width: 600px) { .cevit-moving label > span { flex: 1 0 100%; } }
+@media (max-width: 600px) { .cevit-moving label { gap: 0 0.6rem; } }
+.cevit-moving svg { width: 100%; max-width: 25rem; height: auto; display: block; }
+.cevit-moving svg { margin: 0 auto; font-size: 13px; }
 .cevit-moving svg text { fill: currentColor; }
 .cevit-moving .told { font-size: 0.9em; margin: 0.3rem 0 0; }
-@media print { .cevit-moving.moves .live { display: none; } .cevit-moving.moves > img { display: block; } }
+@media print { .cevit-moving.moves .live { display: none; } }
+@media print { .cevit-moving.moves > img { display: block; } }
 </style>"""
 
 

@@ -1,4 +1,5 @@
-"""Pictures that more than one page shows: four answers of two eyes, and the paper's Algorithm 3 as a flow.
+"""Pictures that more than one page shows: four answers of two eyes, and the paper's Algorithm 3 as
+a flow.
 
 ``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.png``.
 """
@@ -16,7 +17,8 @@ from cevit_lib.paths import project_root
 
 
 def cell_probabilities(probabilities: tuple[float, float], correlation: float) -> np.ndarray:
-    """Probability of each pair of answers, ``[left, right]``, for two margins joined by a Gaussian copula.
+    """Probability of each pair of answers, ``[left, right]``, for two margins joined by a Gaussian
+    copula.
 
     Parameters
     ----------
@@ -69,7 +71,9 @@ def draw_cells(ax: Any, threshold: Any, correlation: float, texts: Any) -> None:
 def four_cells(
     probabilities: tuple[float, float] = (0.35, 0.45), correlation: float = 0.569
 ) -> Figure:
-    """Latent scores of both eyes without and with dependence, cut into the four answers by the same two thresholds."""
+    """Latent scores of both eyes without and with dependence, cut into the four answers by the same
+    two thresholds.
+    """
     figure, panels = new_figure(3.7, columns=2, sharex=True, sharey=True)
     threshold = -torch.special.ndtri(torch.tensor(probabilities, dtype=torch.float64)).numpy()
     names = np.array([["neither", "right only"], ["left only", "both"]])
@@ -91,7 +95,8 @@ def draw_flow(ax: Any, boxes: dict[str, tuple], arrows: list[tuple[str, str, str
     boxes : dict
         Name -> x, y, words and colour.
     arrows : list of (start, end, words)
-        An arrow has the colour of its end where that is an eye's, else of its start where that is, else black.
+        An arrow has the colour of its end where that is an eye's, else of its start where that is,
+        else black.
     """
     patches, eyes = {}, (COLORS["left"], COLORS["right"])
     for name, (x, y, words, ink) in boxes.items():
@@ -110,7 +115,9 @@ def draw_flow(ax: Any, boxes: dict[str, tuple], arrows: list[tuple[str, str, str
 
 @drawn
 def algorithm_three() -> Figure:
-    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the next."""
+    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the
+    next.
+    """
     ink, method = COLORS["ink"], METHODS["exact"].color
     boxes = {
         "train": (12, 62, "training patients\n(images, responses)", ink),

@@ -1,4 +1,6 @@
-"""The house style: figures are finished where they are drawn, and colours keep apart what they mean."""
+"""The house style: figures are finished where they are drawn, and colours keep apart what they
+mean.
+"""
 
 import itertools
 
@@ -9,7 +11,9 @@ from cevit_lib.clinic.style import COLORS, METHODS, drawn, png
 
 
 def test_a_figure_is_finished_where_it_is_drawn():
-    """Equal figures are equal bytes, none stays open in pyplot, the reader's own settings come back."""
+    """Equal figures are equal bytes, none stays open in pyplot, the reader's own settings come
+    back.
+    """
 
     @drawn
     def line(record):
@@ -25,7 +29,9 @@ def test_a_figure_is_finished_where_it_is_drawn():
 
 
 def test_the_colours_of_methods_stay_apart_for_deuteranopes():
-    """Distances in CIELAB, for usual eyes and for deuteranopes (Machado 2009); 2.3 is just noticeable."""
+    """Distances in CIELAB, for usual eyes and for deuteranopes (Machado 2009); 2.3 is just
+    noticeable.
+    """
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     deuteranope = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])
 

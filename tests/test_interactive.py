@@ -1,4 +1,6 @@
-"""Figures that move: their JavaScript computes what the library computes, and without scripts a picture is there."""
+"""Figures that move: their JavaScript computes what the library computes, and without scripts a
+picture is there.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ from studies import interactive
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Evaluate a JavaScript expression on the functions of ``interactive.js``, by node or by a headless browser."""
+    """Evaluate a JavaScript expression on the functions of ``interactive.js``, by node or by a
+    headless browser.
+    """
     node = shutil.which("node")
     if node:
 

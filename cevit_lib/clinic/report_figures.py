@@ -1,4 +1,6 @@
-"""Pictures of the report on a fit: predictions, calibration, and the correlations of what is left unexplained."""
+"""Pictures of the report on a fit: predictions, calibration, and the correlations of what is left
+unexplained.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ LINE = {"color": COLORS["grey"], "linewidth": 1}
 def plot_predicted(
     panels: list[tuple[str, np.ndarray, np.ndarray]], half_width: list[float]
 ) -> Figure:
-    """Scatter predictions against what was observed, with the line of equality and the band of the intervals.
+    """Scatter predictions against what was observed, with the line of equality and the band of the
+    intervals.
 
     Parameters
     ----------
@@ -56,7 +59,9 @@ def plot_predicted(
 
 @drawn
 def plot_calibrated(curves: dict[str, CalibrationCurve]) -> Figure:
-    """Draw the share of positives against the mean predicted probability, groups of patients with 95 % intervals."""
+    """Draw the share of positives against the mean predicted probability, groups of patients with
+    95 % intervals.
+    """
     figure, axes = new_figure(3.2, columns=len(curves), squeeze=False)
     for ax, (name, curve) in zip(axes[0], curves.items(), strict=True):
         ax.plot([0, 1], [0, 1], **LINE)
@@ -82,7 +87,8 @@ def plot_correlation(
     largest: float = 1.0,
     bar: str = "correlation",
 ) -> Figure:
-    """Draw symmetric matrices side by side as heat maps with their numbers, without their diagonals.
+    """Draw symmetric matrices side by side as heat maps with their numbers, without their
+    diagonals.
 
     Parameters
     ----------

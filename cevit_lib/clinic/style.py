@@ -1,11 +1,14 @@
-"""One look for every picture of the book and of a report: colours with a fixed meaning, sizes, the house style.
+"""One look for every picture of the book and of a report: colours with a fixed meaning, sizes, the
+house style.
 
-A function that draws takes data, returns a ``matplotlib.figure.Figure``, never fits anything, and is decorated with
-`drawn`. Importing this module does not import matplotlib, which takes a second and which the core does without.
+A function that draws takes data, returns a ``matplotlib.figure.Figure``, never fits anything, and
+is decorated with `drawn`. Importing this module does not import matplotlib, which takes a second
+and which the core does without.
 
-Blue is the left eye and orange the right, and nothing else. Every method has one colour, marker and line on all
-pages. The colours stay apart for deuteranopes, who are one in twenty men (a test computes how far), and none is the
-only carrier of a meaning: `METHODS` gives a marker and a line with it.
+Blue is the left eye and orange the right, and nothing else. Every method has one colour, marker and
+line on all pages. The colours stay apart for deuteranopes, who are one in twenty men (a test
+computes how far), and none is the only carrier of a meaning: `METHODS` gives a marker and a line
+with it.
 """
 
 from __future__ import annotations
@@ -46,8 +49,9 @@ COLORS: dict[str, str] = {
     "light": "#D9D9D9",
 }
 
-#: Method -> colour, marker and line. "exact" is maximum likelihood, and the copula loss under its estimate from
-#: held-out patients; "in-sample" is the same estimate from training patients; "paper" is what the paper prints.
+#: Method -> colour, marker and line. "exact" is maximum likelihood, and the copula loss under its
+#: estimate from held-out patients; "in-sample" is the same estimate from training patients; "paper"
+#: is what the paper prints.
 METHODS: dict[str, Look] = {
     "truth": Look(INK, "x", ":"),
     "paper": Look("#7a2936", "D", "-."),
@@ -93,11 +97,13 @@ _RC = {
 
 
 def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Decorate a function that returns a figure: the house style inside it, a finished figure outside.
+    """Decorate a function that returns a figure: the house style inside it, a finished figure
+    outside.
 
-    The decorated function takes two more arguments: ``note``, the state of a grid of fits such as ``37 of 50 folds``
-    (written above the figure where the grid has gaps), and ``smoke``, whether the figure shows no result. A record of
-    a smoke run among the arguments marks the figure by itself.
+    The decorated function takes two more arguments: ``note``, the state of a grid of fits such as
+    ``37 of 50 folds`` (written above the figure where the grid has gaps), and ``smoke``, whether
+    the figure shows no result. A record of a smoke run among the arguments marks the figure by
+    itself.
     """
 
     @functools.wraps(draw)
@@ -137,7 +143,9 @@ def _vector_figures() -> None:
 def new_figure(
     height: float, rows: int = 1, columns: int = 1, *, width: float = PAGE_WIDTH, **subplots: Any
 ) -> tuple[Figure, Any]:
-    """Figure and axes, sizes in inches, outside pyplot's state; ``subplots`` as in ``Figure.subplots``."""
+    """Figure and axes, sizes in inches, outside pyplot's state; ``subplots`` as in
+    ``Figure.subplots``.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -145,7 +153,9 @@ def new_figure(
 
 
 def mark_smoke(figure: Figure) -> Figure:
-    """Write across a figure that it comes from a smoke run, which tests the machinery and shows no result."""
+    """Write across a figure that it comes from a smoke run, which tests the machinery and shows no
+    result.
+    """
     said = "smoke run: not a result"
     figure.text(
         0.5,
@@ -163,7 +173,9 @@ def mark_smoke(figure: Figure) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a picture of pixels, 1,080 across the page; equal figures are equal bytes."""
+    """Return a figure as a picture of pixels, 1,080 across the page; equal figures are equal
+    bytes.
+    """
     stream = io.BytesIO()
     figure.savefig(stream, dpi=150, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()

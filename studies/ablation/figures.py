@@ -1,4 +1,6 @@
-"""Pictures of the ablation on real eyes; frames come from ``studies.ablation.tables`` and ``patients``."""
+"""Pictures of the ablation on real eyes; frames come from ``studies.ablation.tables`` and
+``patients``.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,16 @@ def label(arm: str) -> str:
 
 
 def named(level: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a table of arms that have a name in pictures, in their order and under that name."""
+    """Return the rows of a table of arms that have a name in pictures, in their order and under
+    that name.
+    """
     return level.loc[[arm for arm in ARMS if arm in level.index]].rename(label)
 
 
 @drawn
 def plot_metrics(frame: pd.DataFrame, metrics: list[str]) -> Figure:
-    """Draw box plots by arm, one panel a metric, one value a seed and fold; references stand above the networks.
+    """Draw box plots by arm, one panel a metric, one value a seed and fold; references stand above
+    the networks.
 
     Parameters
     ----------
@@ -63,7 +68,8 @@ def plot_metrics(frame: pd.DataFrame, metrics: list[str]) -> Figure:
 
 
 def plot_gamma(matrices: dict[str, tuple[np.ndarray, np.ndarray]], **state: Any) -> Figure:
-    """Draw the mean of every estimated correlation as heat maps, with its SD over fits below the number.
+    """Draw the mean of every estimated correlation as heat maps, with its SD over fits below the
+    number.
 
     Parameters
     ----------
@@ -79,7 +85,9 @@ def plot_gamma(matrices: dict[str, tuple[np.ndarray, np.ndarray]], **state: Any)
 
 @drawn
 def plot_differences(rows: pd.DataFrame) -> Figure:
-    """Draw paired differences with the corrected 95 % intervals, one panel a metric, one line a question."""
+    """Draw paired differences with the corrected 95 % intervals, one panel a metric, one line a
+    question.
+    """
     return differences(rows, {arm: METHODS[method].color for arm, (_, method) in ARMS.items()})
 
 
@@ -117,7 +125,9 @@ def plot_power(
 
 @drawn
 def plot_errors(predictions: pd.DataFrame) -> Figure:
-    """Draw predicted against observed thickness, and the errors of both eyes of each patient against each other."""
+    """Draw predicted against observed thickness, and the errors of both eyes of each patient
+    against each other.
+    """
     eyes = {eye: predictions.filter(regex=f"RNFL_{eye}$") for eye in ("OS", "OD")}
     rows = pd.concat(
         [own.set_axis(["seen", "said"], axis=1).assign(eye=eye) for eye, own in eyes.items()]

@@ -24,7 +24,9 @@ NOTHING = np.full((4, 4), np.nan)
 
 @drawn
 def plot_regions(record: dict[str, Any]) -> Figure:
-    """Draw what joint predictions cover, with patient-bootstrap intervals, and how large they are beside independence."""
+    """Draw what joint predictions cover, with patient-bootstrap intervals, and how large they are
+    beside independence.
+    """
     coverage, arms = record["metrics"]["coverage"], record["metrics"]["arms"]
     rows = pd.DataFrame(
         {
@@ -78,7 +80,9 @@ def plot_gain(record: dict[str, Any]) -> Figure:
 
 @drawn
 def plot_joint(record: dict[str, Any], levels: tuple[float, ...]) -> Figure:
-    """Draw how often the four responses fall into the model's most probable region, against its nominal probability."""
+    """Draw how often the four responses fall into the model's most probable region, against its
+    nominal probability.
+    """
     x, y = "nominal probability of the region", "share of patients inside"
     parts = [
         pd.DataFrame({x: levels, y: record["metrics"]["joint"][arm]["observed"], "method": arm})
@@ -115,7 +119,8 @@ def plot_patient_calibration(record: dict[str, Any]) -> Figure:
 def plot_thresholds(
     record: dict[str, Any], continuous: dict[str, Any], drop: float = 1.92
 ) -> Figure:
-    """Draw the estimate of ``rho_34`` for each limit of myopia, and the labels' profile likelihood for two limits.
+    """Draw the estimate of ``rho_34`` for each limit of myopia, and the labels' profile likelihood
+    for two limits.
 
     Parameters
     ----------
@@ -178,7 +183,8 @@ def plot_update(lengths: np.ndarray, curves: dict[str, tuple[np.ndarray, ...]]) 
     lengths : array, shape (k,)
         Left eye's length (mm).
     curves : dict
-        What is known of the left label -> mean and SD (mm) of the right length and probability of its label, each (k,).
+        What is known of the left label -> mean and SD (mm) of the right length and probability of
+        its label, each (k,).
     """
     figure, (left, right) = new_figure(3.4, columns=2)
     mean, sd, _ = curves["left label unknown"]
@@ -201,7 +207,9 @@ def plot_update(lengths: np.ndarray, curves: dict[str, tuple[np.ndarray, ...]]) 
 
 @drawn
 def plot_missing(record: dict[str, Any]) -> Figure:
-    """Draw the error of the mean right length, and of lengths filled in, when responses are deleted on purpose."""
+    """Draw the error of the mean right length, and of lengths filled in, when responses are deleted
+    on purpose.
+    """
     panels = {
         "bias": "mean right length minus truth (mm)",
         "imputed_error": "mean error of deleted lengths (mm)",

@@ -17,7 +17,8 @@ CELLS = np.array([["neither eye", "right eye only"], ["left eye only", "both eye
 def four_cells_figure(
     threshold: Sequence[float], correlation: float, probability: np.ndarray
 ) -> Figure:
-    """Return the bivariate normal of the two latent scores, cut into four label cells by its thresholds.
+    """Return the bivariate normal of the two latent scores, cut into four label cells by its
+    thresholds.
 
     Parameters
     ----------
@@ -41,14 +42,16 @@ def four_cells_figure(
 def tails_figure(
     t: np.ndarray, log_probability: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Return log-probability and its derivative against the standardised limit, one line for each way to compute it.
+    """Return log-probability and its derivative against the standardised limit, one line for each
+    way to compute it.
 
     Parameters
     ----------
     t : (m,)
         Upper limits of both coordinates, from the nearest to the furthest.
     log_probability, gradient : mappings of name to (m,)
-        The same three names; values that are not finite leave a gap. The last name is drawn as the right one.
+        The same three names; values that are not finite leave a gap. The last name is drawn as the
+        right one.
     """
     x = "standardised upper limit of both scores"
     panels = {"log probability": log_probability, "its derivative": gradient}
@@ -83,7 +86,8 @@ def tails_figure(
 def printed_cells_figure(
     logit: np.ndarray, right: np.ndarray, printed: np.ndarray, simulated: np.ndarray
 ) -> Figure:
-    """Return the four conditional cells against the logit of the left eye, right and printed, with simulated shares.
+    """Return the four conditional cells against the logit of the left eye, right and printed, with
+    simulated shares.
 
     Parameters
     ----------

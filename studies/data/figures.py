@@ -12,7 +12,8 @@ from studies.charts import ZERO
 
 @drawn
 def plot_pair(images: np.ndarray) -> Figure:
-    """Draw one synthetic pair with the pixels that the responses read, and their corner of the left eye, enlarged.
+    """Draw one synthetic pair with the pixels that the responses read, and their corner of the left
+    eye, enlarged.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ def plot_pair(images: np.ndarray) -> Figure:
 
 @drawn
 def plot_two_eyes(panels: dict[str, np.ndarray], unit: str = "") -> Figure:
-    """Scatter the right eye against the left eye, one panel per quantity, with the correlation written in.
+    """Scatter the right eye against the left eye, one panel per quantity, with the correlation
+    written in.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Figures of "CeViT, line by line": the architecture, what alpha does, where the class token looks, eyes on a plane."""
+"""Figures of "CeViT, line by line": the architecture, what alpha does, where the class token looks,
+eyes on a plane.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +11,16 @@ import seaborn as sns
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from scipy.special import expit
 
 from cevit_lib.clinic.style import COLORS, drawn, new_figure
-from studies.charts import ZERO, legend_below, panel_size
+from studies.charts import TRUTH, legend_below, panel_size
 from studies.overview import draw_flow
 
 
 @drawn
 def architecture(layers: int = 12, width: int = 768, tokens: int = 197) -> Figure:
-    """Draw the bi-channel encoder: green parts are shared, blue ones belong to the left eye, orange ones to the right.
+    """Draw the bi-channel encoder: green parts are shared, blue ones belong to the left eye, orange
+    ones to the right.
 
     Parameters
     ----------
@@ -52,35 +54,24 @@ def architecture(layers: int = 12, width: int = 768, tokens: int = 197) -> Figur
 
 
 @drawn
-def alpha_effect(logits: np.ndarray, distance: np.ndarray, same: np.ndarray) -> Figure:
+def alpha_effect(alpha: np.ndarray, distance: np.ndarray, same: np.ndarray) -> Figure:
     """Draw how far the class tokens of one photograph, fed to both eyes, part as alpha grows.
 
     Parameters
     ----------
-    logits : array (m,)
-        Values of ``alpha~`` of both eyes.
+    alpha : array (m,)
+        Of both eyes.
     distance : array (m,)
         Norm of the difference of the tokens, relative to their size.
     same : array (m,)
         The same after the second layers were divided by ``alpha``.
     """
-    figure, (left, right) = new_figure(3.2, columns=2)
-    dense = np.linspace(min(logits), max(logits), 101)
-    left.plot(dense, expit(dense), color=COLORS["ink"])
-    left.axhline(0.1, **ZERO)
-    left.text(
-        max(logits),
-        0.12,
-        "the earlier code's fixed 0.1",
-        fontsize=8,
-        color=COLORS["grey"],
-        ha="right",
-    )
-    left.set(xlabel=r"$\tilde\alpha$, which trains", ylabel=r"$\alpha = \mathcal{S}(\tilde\alpha)$")
     words = {"adapters kept": distance, r"$V_2, d_2$ divided by $\alpha$": same}
+    figure, ax = new_figure(3.2, width=5)
     ink = [COLORS["ink"], COLORS["grey"]]
-    sns.lineplot(pd.DataFrame(words, index=expit(logits)), markers=True, palette=ink, ax=right)
-    right.set(
+    sns.lineplot(pd.DataFrame(words, index=alpha), markers=True, palette=ink, ax=ax)
+    ax.axvline(0.1, **TRUTH)
+    ax.set(
         xlabel=r"$\alpha$ of both eyes",
         ylabel="distance of the two tokens, relative",
         ylim=(0, None),
@@ -90,9 +81,11 @@ def alpha_effect(logits: np.ndarray, distance: np.ndarray, same: np.ndarray) -> 
 
 @drawn
 def attention(grids: np.ndarray, titles: Sequence[str]) -> Figure:
-    """Draw grids of attention weights, one row an eye, one column a head; all panels share their colours.
+    """Draw grids of attention weights, one row an eye, one column a head; all panels share their
+    colours.
 
-    The colours follow the square root, so that the even share stays visible beside a peak of forty times as much.
+    The colours follow the square root, so that the even share stays visible beside a peak of forty
+    times as much.
 
     Parameters
     ----------
@@ -121,7 +114,9 @@ def attention(grids: np.ndarray, titles: Sequence[str]) -> Figure:
 
 
 def _eyes(record: dict, views: Sequence[str]) -> pd.DataFrame:
-    """Return one row an eye and view of a record of the study "embedding", with its t-SNE coordinates."""
+    """Return one row an eye and view of a record of the study "embedding", with its t-SNE
+    coordinates.
+    """
     table = pd.DataFrame(record["columns"])
     words = {0: "field 22 dB or more", 1: "field below 22 dB"}
     place = ["first coordinate", "second coordinate"]
@@ -181,7 +176,9 @@ def eyes_on_a_plane(
 
 @drawn
 def eyes_by_class(record: dict, view: str = "left mirrored") -> Figure:
-    """Contours of both eyes together, one panel a class of the binary response; eyes of test patients have a rim."""
+    """Contours of both eyes together, one panel a class of the binary response; eyes of test
+    patients have a rim.
+    """
     rows = _eyes(record, [view])
     counts = rows.groupby("field")["eye"].value_counts().unstack(fill_value=0)
     words = {name: f"{name} ({row['OS']} OS, {row['OD']} OD)" for name, row in counts.iterrows()}

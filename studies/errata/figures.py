@@ -1,4 +1,6 @@
-"""Figures of "When it helps" and "Proofs, checked": they draw closed forms and the records of formula checks."""
+"""Figures of "When it helps" and "Proofs, checked": they draw closed forms and the records of
+formula checks.
+"""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,9 @@ INK = COLORS["ink"]
 
 @drawn
 def plot_total_covariance(record: dict) -> Figure:
-    """Remark 4: what is left for the latent correlation (left), and the within part at a fixed rho34 (right)."""
+    """Remark 4: what is left for the latent correlation (left), and the within part at a fixed
+    rho34 (right).
+    """
     metrics = record["metrics"]
     change = np.linspace(-0.25, 0.5, 7)  # rho12 stays below 1
     left_over = {
@@ -44,7 +48,9 @@ def plot_total_covariance(record: dict) -> Figure:
 
 @drawn
 def plot_rules(record: dict) -> Figure:
-    """Joint and per-eye accuracy of the marginal, the joint and the printed rule, for three populations."""
+    """Joint and per-eye accuracy of the marginal, the joint and the printed rule, for three
+    populations.
+    """
     words = {"uniform": "p uniform", "logit-1.5": "logits, SD 1.5", "logit-3": "logits, SD 3"}
     panels = {"per_eye": "probability of one eye right", "joint": "probability of both eyes right"}
     rules = {"marginal": ("independence", -0.2), "joint": ("exact", 0), "printed": ("paper", 0.2)}
@@ -145,7 +151,9 @@ def plot_printed_density(record: dict) -> Figure:
 
 @drawn
 def plot_counter_example(record: dict) -> Figure:
-    """Two joint distributions with equal margins: the one with the larger covariance is less concordant."""
+    """Two joint distributions with equal margins: the one with the larger covariance is less
+    concordant.
+    """
     example = record["metrics"]["counter_example"]
     support = [f"{value:g}" for value in example["support"]]
     agree = {"small": "its_concordance", "large": "its_smaller_concordance"}

@@ -1,4 +1,6 @@
-"""Figures of the chapter on estimating the copula. Each takes records or numbers and draws; none fits anything."""
+"""Figures of the chapter on estimating the copula. Each takes records or numbers and draws; none
+fits anything.
+"""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +25,6 @@ ARMS = {
 WORDS = {name: words for name, (words, _) in ARMS.items()}
 LOOKS = {words: METHODS[method] for words, method in ARMS.values()}
 PALETTE = {words: look.color for words, look in LOOKS.items()}
-BOX = {"hue": "method", "palette": PALETTE, "linewidth": 0.9, "fliersize": 2, "legend": False}
 
 
 def _replications(records: list[dict]) -> pd.DataFrame:
@@ -51,7 +52,11 @@ def estimate_boxplots(records: list[dict], truth: np.ndarray) -> Figure:
         hue_order=order,
         row="label",
         boxprops={"alpha": 0.6},
-        **BOX | panel_size(1, 2.3) | {"legend": "full"},
+        hue="method",
+        palette=PALETTE,
+        linewidth=0.9,
+        fliersize=2,
+        **panel_size(1, 2.3),
     )
     for ax in grid.axes.flat:
         ax.hlines(truth, np.arange(6) - 0.45, np.arange(6) + 0.45, **TRUTH | {"linestyle": "--"})
@@ -62,19 +67,10 @@ def estimate_boxplots(records: list[dict], truth: np.ndarray) -> Figure:
 
 
 @drawn
-def time_boxplots(record: dict) -> Figure:
-    """Draw processor seconds of each fit on a logarithmic scale."""
-    rows = _replications([record]).query("quantity == 'seconds'")
-    order = [WORDS[name] for name in ("fmcem", "em-cov2cor", "em", "ml", "mcmc")]
-    figure, ax = new_figure(2.8)
-    sns.boxplot(rows, x="method", y="estimate", order=order, log_scale=(False, True), ax=ax, **BOX)
-    ax.set(xlabel="", ylabel="processor seconds")
-    return figure
-
-
-@drawn
 def bias_against_signal(records: list[dict]) -> Figure:
-    """Draw the mean bias of the mixed entries and that of rho34 against the standard deviation of the signal."""
+    """Draw the mean bias of the mixed entries and that of rho34 against the standard deviation of
+    the signal.
+    """
     panels = {"mixed correlations (mean of four)": NAMES[1:5], r"$\rho_{34}$": NAMES[5:]}
     rows = [
         {
@@ -96,7 +92,9 @@ def bias_against_signal(records: list[dict]) -> Figure:
 
 @drawn
 def held_out_bars(records: list[dict]) -> Figure:
-    """Draw what each matrix loses against the true one, in log-likelihood of fresh patients, by signal strength."""
+    """Draw what each matrix loses against the true one, in log-likelihood of fresh patients, by
+    signal strength.
+    """
     names = ["independence", "rho12 only", "fmcem", "fmcem-variances", "em"]
     rows = pd.DataFrame(
         {
@@ -135,7 +133,9 @@ def cost_against_n(columns: dict) -> Figure:
 
 @drawn
 def overfit_curves(records: list[dict]) -> Figure:
-    """Draw rho12 by source of the outputs against p/n, and what fresh patients lose by the in-sample estimate."""
+    """Draw rho12 by source of the outputs against p/n, and what fresh patients lose by the
+    in-sample estimate.
+    """
     words = {
         "in-sample": "training outputs",
         "cross-fitted": "cross-fitted",
@@ -169,7 +169,9 @@ def overfit_curves(records: list[dict]) -> Figure:
 
 @drawn
 def thrown_away(gap: np.ndarray) -> Figure:
-    """Draw, patient by patient, the conditional variance of a latent score that fMCEM sets to zero."""
+    """Draw, patient by patient, the conditional variance of a latent score that fMCEM sets to
+    zero.
+    """
     figure, ax = new_figure(3.2, width=5)
     sns.histplot(gap, bins=40, color=METHODS["fmcem"].color, alpha=0.6, ax=ax)
     ax.axvline(float(np.mean(gap)), color=COLORS["ink"], linestyle="--", label="mean")

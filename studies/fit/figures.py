@@ -21,7 +21,9 @@ PALETTE["copula"] = METHODS["exact"].color
 
 @drawn
 def plot_trace(record: dict[str, Any]) -> Figure:
-    """Draw training and held-out loss by epoch of the warm-up, and of both continuations from it."""
+    """Draw training and held-out loss by epoch of the warm-up, and of both continuations from
+    it.
+    """
     trace = pd.DataFrame(record["trace"])
     warm = trace["stage"] == "warm-up"
     trace["epoch"] = trace.groupby("stage").cumcount() + 1 + sum(warm) * ~warm
@@ -92,7 +94,8 @@ def plot_arms(records: list[dict[str, Any]], metrics: dict[str, str]) -> Figure:
 def plot_cells(
     joint: np.ndarray, independent: np.ndarray, ids: list[str], observed: list[str]
 ) -> Figure:
-    """Draw the four joint probabilities of some patients, by the copula and by independence with the same margins.
+    """Draw the four joint probabilities of some patients, by the copula and by independence with
+    the same margins.
 
     Parameters
     ----------

@@ -32,7 +32,8 @@ def _named(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 @drawn
 def plot_metrics(frame: pd.DataFrame, metrics: list[str], value: str = "value") -> Figure:
-    """Draw box plots of metrics by arm, one panel a metric, with the mean of the Bayes-optimal row as a line.
+    """Draw box plots of metrics by arm, one panel a metric, with the mean of the Bayes-optimal row
+    as a line.
 
     Parameters
     ----------

@@ -62,10 +62,12 @@ RHO12 = r"estimate of $\rho_{12}$"
 
 
 def tidy(records: list[dict]) -> pd.DataFrame:
-    """Return a row for each record and each quantity that was replicated, with the settings of its record.
+    """Return a row for each record and each quantity that was replicated, with the settings of its
+    record.
 
-    Further columns: ``quantity``, ``mean``, ``error`` (two standard errors), the ``values`` of the replications, and
-    what the quantity belongs to: ``method`` (an estimator's words), ``source`` of the outputs and ``step`` of training.
+    Further columns: ``quantity``, ``mean``, ``error`` (two standard errors), the ``values`` of the
+    replications, and what the quantity belongs to: ``method`` (an estimator's words), ``source`` of
+    the outputs and ``step`` of training.
     """
     rows = [
         record["configuration"]
@@ -98,7 +100,8 @@ def _paths(records: list[dict]) -> pd.DataFrame:
 
 @drawn
 def plot_paths(records: list[dict]) -> Figure:
-    """Proposition 1: maximum likelihood's rho34 against Cov(q-hat)/Cov(q), one path a distortion, bars of 2 SE.
+    """Proposition 1: maximum likelihood's rho34 against Cov(q-hat)/Cov(q), one path a distortion,
+    bars of 2 SE.
 
     The proposition says that every point right of 1 lies above the dotted line.
     """
@@ -119,7 +122,9 @@ def plot_paths(records: list[dict]) -> Figure:
 
 @drawn
 def plot_gallery(records: list[dict]) -> Figure:
-    """Every distortion in its own panel: four estimators of rho34 against the strength, bars of 2 SE."""
+    """Every distortion in its own panel: four estimators of rho34 against the strength, bars of 2
+    SE.
+    """
     rows = _paths(records)
     rows = rows[(rows["quantity"] == "r34") & rows["method"].isin(list(LOOKS))]
     rows["place"] = rows.groupby("path")["strength"].rank(method="dense") - 1
@@ -142,7 +147,9 @@ def plot_gallery(records: list[dict]) -> Figure:
 
 @drawn
 def plot_samplers(records: list[dict]) -> Figure:
-    """Chosen distortions: the proper posterior goes with maximum likelihood, the Gibbs sampler with cov2cor."""
+    """Chosen distortions: the proper posterior goes with maximum likelihood, the Gibbs sampler with
+    cov2cor.
+    """
     panels = {"r34": RHO34, "smallest_eigenvalue": "smallest eigenvalue of the estimate"}
     rows = tidy(records)
     rows = rows[rows["quantity"].isin(list(panels)) & rows["method"].isin(list(LOOKS))]
@@ -166,7 +173,9 @@ def plot_samplers(records: list[dict]) -> Figure:
 
 @drawn
 def plot_recalibration(records: list[dict]) -> Figure:
-    """Before and after recalibrating each eye's scores on other patients: what miscalibration alone does."""
+    """Before and after recalibrating each eye's scores on other patients: what miscalibration alone
+    does.
+    """
     rows = tidy(records)
     rows = rows[(rows["quantity"] == "r34") & rows["method"].isin(list(LOOKS))]
     place = -rows["distortion"].map(list(LABELS).index).rank(method="dense")
@@ -189,7 +198,9 @@ def plot_recalibration(records: list[dict]) -> Figure:
 
 @drawn
 def plot_singularity(records: list[dict]) -> Figure:
-    """Proposition 2: fMCEM's smallest eigenvalue under label tracking, and R2(u3 | u1, u2) without any distortion."""
+    """Proposition 2: fMCEM's smallest eigenvalue under label tracking, and R2(u3 | u1, u2) without
+    any distortion.
+    """
     rows = tidy(records)
     tracked = rows.query("correlation == 'exchangeable' and quantity == 'smallest_eigenvalue'")
     spread = rows.query("correlation == 'toy' and quantity == 'r_squared_3'")
@@ -227,7 +238,9 @@ def plot_singularity(records: list[dict]) -> Figure:
 
 
 def _by_source(records: list[dict]) -> pd.DataFrame:
-    """Return the rows by estimator and source of the outputs, ``ratio`` being features per patient."""
+    """Return the rows by estimator and source of the outputs, ``ratio`` being features per
+    patient.
+    """
     rows = tidy(records)
     scores = rows["quantity"].str.startswith("ratio")  # these have a source and no estimator
     words = rows["method"].mask(scores, "maximum likelihood").replace(r" \(.*", "", regex=True)
@@ -239,7 +252,9 @@ def _by_source(records: list[dict]) -> pd.DataFrame:
 
 @drawn
 def plot_residuals(record: dict, linear: list[dict]) -> Figure:
-    """Proposition 3: residual correlation under each distortion (left), least squares with many features (right)."""
+    """Proposition 3: residual correlation under each distortion (left), least squares with many
+    features (right).
+    """
     figure, (left, right) = new_figure(4.4, columns=2)
     left.axvspan(1.0, 60, color=COLORS["light"], alpha=0.35, linewidth=0)
     for name, path in record["metrics"]["paths"].items():
@@ -275,7 +290,9 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
 
 @drawn
 def plot_overfitting(records: list[dict]) -> Figure:
-    """Linear models: estimates of rho34 and log-likelihood of new patients, from in-sample and cross-fitted outputs."""
+    """Linear models: estimates of rho34 and log-likelihood of new patients, from in-sample and
+    cross-fitted outputs.
+    """
     quantities = {"r34": RHO34, "test_log_likelihood": "log-likelihood per new patient"}
     columns = ["ratio", "mean", "error"]
     grid = lines(
@@ -297,7 +314,9 @@ def plot_overfitting(records: list[dict]) -> Figure:
 
 @drawn
 def plot_network(record: dict) -> Figure:
-    """A network from its first steps to past interpolation: Cov ratio, rho12, rho34 and new patients' likelihood."""
+    """A network from its first steps to past interpolation: Cov ratio, rho12, rho34 and new
+    patients' likelihood.
+    """
     panels = {
         "ratio34": ("Cov of scores / truth\n(classification)", "log", 1),
         "r12": (RHO12, "linear", TRUE_R12),

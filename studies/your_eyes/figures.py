@@ -35,7 +35,8 @@ def plot_photographs(panels: list[tuple[str, np.ndarray]]) -> Figure:
 def plot_updates(
     intervals: dict[str, np.ndarray], truth: np.ndarray, names: list[str], response: str
 ) -> Figure:
-    """Draw each patient's prediction and interval before and after a measurement, and what was held back.
+    """Draw each patient's prediction and interval before and after a measurement, and what was held
+    back.
 
     Parameters
     ----------
