@@ -12,6 +12,7 @@ from torch import nn
 
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
+from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.training.feasible import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
