@@ -1,4 +1,4 @@
-"""Errors and warnings of ``cevit_lib``: each message says what was seen, what was expected and what to do."""
+"""Errors and warnings: each message says what was seen, what was expected and what to do."""
 
 
 class CevitError(Exception):
@@ -18,7 +18,7 @@ class ScaleError(CevitError, ValueError):
 
 
 class NotPositiveDefiniteError(CevitError, ValueError):
-    """A correlation matrix is not positive definite; the message names its smallest eigenvalue and ``shrink``."""
+    """A correlation matrix is not positive definite; the message gives its smallest eigenvalue."""
 
 
 class ParameterError(CevitError, ValueError):
@@ -26,11 +26,11 @@ class ParameterError(CevitError, ValueError):
 
 
 class DataError(CevitError, ValueError):
-    """A table, image or data folder cannot be used; the message names row and column, or the variable to set."""
+    """A table, image or data folder cannot be used; the message names the place."""
 
 
 class ProvenanceError(CevitError, RuntimeError):
-    """A record is dirty, smoke, outdated, invalid or missing, and the page needs one that is not."""
+    """A record is dirty, smoke, outdated, invalid or missing; a page needs one that is not."""
 
 
 class TrainingError(CevitError, RuntimeError):

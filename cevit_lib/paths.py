@@ -8,9 +8,9 @@ from cevit_lib.errors import DataError
 
 
 def project_root() -> Path:
-    """Return the compendium's root: ``CEVIT_ROOT`` if set, else the nearest parent that holds ``_toc.yml``.
+    """Return the compendium's root: ``CEVIT_ROOT``, else the nearest parent with ``_toc.yml``.
 
-    Looks upwards from the working directory, then from this file, so that notebooks run from any folder.
+    Looks upwards from the working directory, then from this file: notebooks run from any folder.
     """
     if os.environ.get("CEVIT_ROOT"):
         return Path(os.environ["CEVIT_ROOT"]).expanduser().resolve()
@@ -42,6 +42,7 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
         return folder.expanduser().resolve()
     looked = f"looked in {folder}" if folder else "CEVIT_DATA is not set"
     raise DataError(
-        f"no folder of the data set {name!r}: {looked}. Set CEVIT_DATA to the folder that holds {name!r}, "
-        f"or pass the folder itself (--data-folder); the page on data says where {name!r} can be had."
+        f"no folder of the data set {name!r}: {looked}. Set CEVIT_DATA to the folder that holds "
+        f"{name!r}, or pass the folder itself (--data-folder); the page on data says where "
+        f"{name!r} can be had."
     )

@@ -1,1 +1,1 @@
-"""Drivers of the Monte Carlo studies: they run settings and write records; the library proper never imports them."""
+"""What the chapters compute beside the library, a folder a chapter; the library never imports it."""

@@ -91,7 +91,8 @@ class MovingFigure:
         return (
             f'{_STYLE}<div class="cevit-moving" data-figure="{self.name}" data-options="{options}">'
             f'<img src="data:image/png;base64,{picture}" alt="{alt}">'
-            f'<div class="live"><form class="controls">{"".join(map(_control, self.controls))}</form>'
+            f'<div class="live"><form class="controls">'
+            f"{''.join(map(_control, self.controls))}</form>"
             f'<svg viewBox="-20 0 400 380" role="img" aria-label="{alt}"></svg>'
             f'<p class="told" aria-live="polite"></p></div></div>'
             f"<script>{script()}\ncevitMoving.start(document.currentScript.previousElementSibling);</script>"
@@ -121,7 +122,8 @@ def moving_cells(correlation: float = 0.569) -> MovingFigure:
     return MovingFigure(
         "four-cells",
         four_cells(tuple(CHANCES), correlation),
-        "Two contour plots cut into four answers by the same thresholds; with correlation the eyes agree more often",
+        "Two contour plots cut into four answers by the same thresholds; with correlation the eyes "
+        "agree more often",
         [
             ("left", "chance of high myopia, left eye", CHANCES[0], 0.02, 0.98),
             ("right", "chance of high myopia, right eye", CHANCES[1], 0.02, 0.98),
@@ -141,7 +143,8 @@ def moving_update(length: float = 1.0) -> MovingFigure:
     return MovingFigure(
         "update",
         _update_picture(length),
-        "A long left eye moves the expected right eye upwards, narrows it, and raises its chance of high myopia",
+        "A long left eye moves the expected right eye upwards, narrows it, and raises its chance of "
+        "high myopia",
         [
             ("length", "left eye longer than predicted, SDs", length, -3.0, 3.0),
             ("label", "left eye highly myopic", ["unknown", "yes", "no"]),

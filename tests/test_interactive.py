@@ -89,7 +89,8 @@ def test_the_update_in_javascript_is_condition_on(run, label, strength):
         )
         expected = condition_on(outputs, y, CopulaParameters(weak, [1.0, 1.0]))
         js = {None: "null", 0: "false", 1: "true"}[label]
-        call = f"c.update(c.weaken({interactive.CORRELATION}, {strength}), {interactive.CHANCES}, {length}, {js})"
+        weaker = f"c.weaken({interactive.CORRELATION}, {strength})"
+        call = f"c.update({weaker}, {interactive.CHANCES}, {length}, {js})"
         curve = "[...Array(1601).keys()].map((k) => u.density(-8 + k / 100))"
         said = run(
             f"(() => {{ const u = {call}; return [u.mean, u.sd, u.probability, {curve}]; }})()"

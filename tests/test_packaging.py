@@ -1,4 +1,4 @@
-"""The package as others install it: ranges, lock and conda file agree, layers hold, the core stands alone."""
+"""The package as others install it: ranges, lock and conda file agree, layers hold."""
 
 import ast
 import graphlib
@@ -60,7 +60,7 @@ def test_every_direct_dependency_is_locked_within_its_range(wanted):
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_lock_serves_every_system_and_python(system, python):
-    """Each direct dependency resolves to exactly one line on each system: no line for one platform alone."""
+    """Each direct dependency resolves to exactly one line on each system."""
     environment = {
         "sys_platform": system,
         "platform_system": SYSTEMS[system],
@@ -89,7 +89,7 @@ def test_the_lock_holds_no_wheels_for_one_kind_of_card():
         if name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton"))
     ]
     assert not single, (
-        f"these exist for Linux with one vendor's card only; torch asks for them by itself: {single}"
+        f"these exist for one vendor's card only; torch asks for them by itself: {single}"
     )
 
 
@@ -107,7 +107,7 @@ def test_jupyter_book_and_its_theme_stay_below_the_versions_that_break_the_book(
 
 
 def test_environment_yml_agrees_with_pyproject():
-    """Conda's file asks for the same Python, in a syntax that conda reads, and leaves other ranges to the package."""
+    """Conda's file asks for the same Python, in its syntax, and leaves other ranges to the package."""
     rattler = pytest.importorskip("rattler", reason="py-rattler has no wheel for this platform")
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
@@ -140,7 +140,7 @@ def test_citation_says_what_a_reader_needs():
     assert citation["license"] == PROJECT["license"]
 
 
-# Who may import whom, rooms of the library first. `a -> b` in the design reads "a is imported by b".
+# Who may import whom: room -> the rooms that it may read.
 GROUND = {"errors", "paths"}
 SERVICES = GROUND | {
     "metrics",
@@ -165,7 +165,7 @@ TABLES = {"verdicts", "style"}  # what the publication reads of the studies
 
 
 def ours(path: Path) -> list[tuple[str, str]]:
-    """What a file imports of this project, lazily too: (module, name), the name empty for `import module`."""
+    """What a file imports of this project, lazily too: (module, name or nothing)."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -257,7 +257,7 @@ def test_nobody_reaches_into_the_private_names_of_another_room():
 
 
 def test_functions_take_at_most_six_parameters():
-    """More belong together and have a name: a dataclass. (A kernel of the GPU has no dataclasses.)"""
+    """More belong together, in a dataclass. (A kernel of the GPU has no dataclasses.)"""
     wide = []
     for path in (path for paths in SOURCES.values() for path in paths):
         if path == ROOT / "cevit_lib/copula/kernel.py":
@@ -356,7 +356,8 @@ def test_importing_the_package_is_light():
     """Neither the package, its figures' style, nor the command's help loads torch or matplotlib."""
     code = (
         "import sys, cevit_lib, cevit_lib.clinic.style, cevit_lib.records\n"
-        "print(json.dumps([name for name in ('torch', 'matplotlib', 'timm') if name in sys.modules]))"
+        "heavy = ('torch', 'matplotlib', 'timm')\n"
+        "print(json.dumps([name for name in heavy if name in sys.modules]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", "import json\n" + code], capture_output=True, text=True, cwd=ROOT
@@ -412,7 +413,7 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
 
 
 def test_the_readme_gives_no_verdict_without_a_record():
-    """Each claim is either open, private, resting on printed numbers alone, or carried by records that exist."""
+    """Each claim is open, private, resting on printed numbers alone, or carried by records."""
     from studies.verdicts import NOT_RUN, PRIVATE, WORDS
 
     table = re.search(
@@ -446,7 +447,7 @@ def test_the_readme_shows_pictures_that_exist_and_names_commands_that_do():
 
 
 def test_the_spelling_is_right():
-    """Prose, code and comments; the bibliography (names), MathJax and generated files are not ours to spell."""
+    """Prose, code and comments; the bibliography, MathJax and generated files are not ours."""
     words = {".md", ".py", ".yml", ".cff", ".css", ".toml"}
     checked = [
         str(path) for path in tracked() if path.suffix in words and "mathjax" not in path.parts

@@ -6,7 +6,7 @@ import torch
 from copula_oracles import CELLS, GAMMA, MEASURED, OUTPUTS, SCALE
 
 from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
-from studies.errata.printed import (
+from studies.theory.printed import (
     printed_classifier,
     printed_conditional_cells,
     printed_log_density,

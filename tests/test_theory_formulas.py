@@ -17,7 +17,7 @@ from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
 from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
-from studies.errata.printed import printed_conditional_cells
+from studies.theory.printed import printed_conditional_cells
 
 RHO = 0.569
 

@@ -15,8 +15,9 @@ WAIT_SECONDS = 0.5
 def claim(devices: str | None, share: int = 1, folder: Path | None = None) -> Iterator[str | None]:
     """Hold one place on one of several devices, named by commas; wait while all are taken.
 
-    A place is a lock on a file, which the system lets go when its process ends in whatever way: a killed job leaves no
-    device behind. One device alone, with ``share=1`` and no comma, is used without asking.
+    A place is a lock on a file, which the system lets go when its process ends in whatever way: a
+    killed job leaves no device behind. One device alone, with ``share=1`` and no comma, is used
+    without asking.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ code{overflow-wrap:anywhere}"""
 LIMITS = (
     "Cross-validated on the patients of one table: how the model does in another clinic, with "
     "another camera or another share of cases, is not known from this page.",
-    "Probabilities and intervals hold for patients like those of the table. The interval's width is "
-    "the spread of the residuals; that the network itself is uncertain is not in it.",
+    "Probabilities and intervals hold for patients like those of the table. The interval's width "
+    "is the spread of the residuals; that the network itself is uncertain is not in it.",
     "Folds share training patients, so the spread between folds is no standard error.",
     "A pooled area under the curve compares patients who were scored by different folds' models.",
 )

@@ -74,9 +74,10 @@ def _flattened_mass(c2: Tensor) -> Tensor:
 
 
 def _wedge_integral(
-    x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, square: Tensor, nodes: int
+    x: Tensor, y: Tensor, limits: tuple[Tensor, Tensor, Tensor], square: Tensor, nodes: int
 ) -> Tensor:
-    """``int_0^omega R(|c(phi)|) dphi``; ``square`` is ``A^2``, all of one shape."""
+    """``int_0^omega R(|c(phi)|) dphi``; ``limits`` are ``k_1, k_2, s``, ``square`` is ``A^2``."""
+    k1, k2, s = limits
     total = KAPPA**2 + square
     squeeze = KAPPA * total.rsqrt()  # lambda: tan(theta) = tan(angle) / lambda
     x_turned, y_turned = squeeze * torch.where(k1 > 0, x, -x), squeeze * torch.where(k2 > 0, y, -y)
@@ -105,7 +106,7 @@ def _log_value(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, nodes: i
     """``log Phi_2`` of tensors of one shape, finite limits."""
     square = x.square() + k1.square()
     log_wedge = (
-        torch.log(_wedge_integral(x, y, k1, k2, s, square, nodes)) - 0.5 * square - LOG_TWO_PI
+        torch.log(_wedge_integral(x, y, (k1, k2, s), square, nodes)) - 0.5 * square - LOG_TWO_PI
     )
     first, second = k1 > 0, k2 > 0
     mixed = first != second

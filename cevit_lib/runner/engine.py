@@ -90,10 +90,9 @@ class StrictEngine(NBClientEngine):
         env=None,
         kernel_folder=None,
         start_timeout=60,
-        execution_timeout=None,
-        **ignored,
+        **papermill,
     ):
-        """Run all cells; papermill calls this."""
+        """Run all cells; papermill calls this, with more than is of use here."""
         watch.total = sum(
             cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb_man.nb.cells
         )
@@ -102,7 +101,7 @@ class StrictEngine(NBClientEngine):
                 nb_man,
                 kernel_name=kernel_name,
                 log=_QUIET,
-                timeout=execution_timeout,
+                timeout=papermill.get("execution_timeout"),
                 startup_timeout=start_timeout,
                 config=_transport(Path(folder)),
                 on_cell_execute=watch.cell_started,

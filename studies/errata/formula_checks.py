@@ -25,8 +25,8 @@ from cevit_lib.estimation import ExactEM
 from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
 from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
-from studies.errata.printed import printed_conditional_cells
 from studies.study import Study
+from studies.theory.printed import printed_conditional_cells
 
 SEED = 20261128
 

@@ -11,8 +11,8 @@ from itertools import chain, combinations
 import numpy as np
 
 from cevit_lib.normal import log_multivariate_normal_cdf
-from studies.errata.printed import printed_corollary
 from studies.theory.arrays import tensor
+from studies.theory.printed import printed_corollary
 
 
 def probability_below(upper, mean, covariance) -> float:

@@ -20,7 +20,7 @@ def printed_expected_log_likelihood(covariance, scatter) -> float:
 def trace_term(correlation, old_correlation) -> float:
     """tr{Gamma^{-1} blockdiag(0, V_old)}: equals p1 at Gamma = Gamma_old only.
 
-    Section 2.3 calls it "invariant and unrelated to Gamma"; in the M-step V belongs to the old Gamma
+    Section 2.3 calls it "invariant and unrelated to Gamma"; in the M-step V is of the old Gamma
     and Gamma varies. Both matrices are (4, 4).
     """
     covariance = scores_given(old_correlation, [2, 3], [0, 1]).covariance.numpy()

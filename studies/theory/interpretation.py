@@ -8,8 +8,8 @@ from scipy.special import ndtr
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.normal import bivariate_normal_cdf
-from studies.errata.printed import printed_prediction_cells
 from studies.theory.arrays import tensor
+from studies.theory.printed import printed_prediction_cells
 
 
 def total_label_covariance(mean, variance, covariance, correlation) -> dict:
@@ -56,7 +56,7 @@ def label_cells(p3, p4, correlation: float, formula: str = "right") -> np.ndarra
     (Section 3.3).
 
     ``formula="printed"`` gives the cells as printed, which are not probabilities (see
-    ``studies.errata.printed``).
+    ``studies.theory.printed``).
     """
     logits = np.stack([np.log(p) - np.log1p(-p) for p in (np.asarray(p3), np.asarray(p4))], 1)
     parameters = CopulaParameters([[1.0, correlation], [correlation, 1.0]], [])
