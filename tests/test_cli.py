@@ -67,7 +67,7 @@ def test_words_that_are_no_command(capsys, words, status, said):
         (
             ModuleNotFoundError("No module named 'papermill'", name="papermill"),
             2,
-            "the package 'papermill' is not installed; pip install 'cevit-lib[book]'",
+            "the package 'papermill' is not installed; pip install 'cevit-lib[notebook]'",
         ),
         (
             ModuleNotFoundError("No module named 'timm.models'", name="timm.models"),

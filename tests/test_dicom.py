@@ -89,7 +89,7 @@ def test_damaged_files_and_what_holds_no_photograph_are_named(tmp_path):
 def test_without_pydicom_the_sentence_says_what_to_install(tmp_path, monkeypatch):
     path = write(tmp_path / "eye.dcm", COLOR)
     monkeypatch.setitem(sys.modules, "pydicom", None)
-    with pytest.raises(DataError, match=r"pip install 'cevit-lib\[dicom\]'"):
+    with pytest.raises(DataError, match=r"pip install 'cevit-lib\[clinic\]'"):
         read_image(path, 16)
     assert inspect(path).error.startswith("is DICOM, which needs pydicom")
 

@@ -119,7 +119,7 @@ def test_environment_yml_agrees_with_pyproject():
     assert SpecifierSet(str(specs["python"].version)) == SpecifierSet(PROJECT["requires-python"])
     (package,) = [line for line in by_pip if line.startswith("-e ")]
     named = set(re.search(r"\[(.*)\]", package).group(1).split(","))
-    assert named == {"vit", "book", "dev"} <= set(EXTRAS)
+    assert named == {"vit", "clinic", "book", "dev"} <= set(EXTRAS)
 
 
 def test_one_version_everywhere():

@@ -1,4 +1,4 @@
-"""DICOM photographs through pydicom (the extra ``dicom``): the picture, and the header for those
+"""DICOM photographs through pydicom (the extra ``clinic``): the picture, and the header for those
 who ask.
 """
 
@@ -39,7 +39,7 @@ def read_dicom(path: Path) -> tuple[Image, Any]:
         from pydicom.pixels import pixel_array
     except ModuleNotFoundError:
         raise DataError(
-            f"image {path} is DICOM, which needs pydicom: pip install 'cevit-lib[dicom]', "
+            f"image {path} is DICOM, which needs pydicom: pip install 'cevit-lib[clinic]', "
             "or export it as PNG or TIFF."
         ) from None
     try:
