@@ -53,7 +53,8 @@ def read_notebook(path: Path):
         import nbformat
     except ImportError as error:
         raise NotebookError(
-            f"{error}; running notebooks needs the extra 'notebook': pip install 'cevit-lib[notebook]'"
+            f"{error}; running notebooks needs the extra 'notebook': "
+            "pip install 'cevit-lib[notebook]'"
         ) from None
     try:
         notebook = jupytext.read(path)
