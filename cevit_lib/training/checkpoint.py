@@ -26,11 +26,13 @@ from torch import Tensor, nn
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.errors import ParameterError
+from cevit_lib.training.processes import processes
 
 if TYPE_CHECKING:
     from cevit_lib.training.loop import NetworkTrainer
 
 FORMAT = 1
+FLAT_EPOCHS = 3  # so many constant epochs in a row are a collapse, not a slow start
 
 
 class Checkpoint:
@@ -93,6 +95,79 @@ class Checkpoint:
             self.folder.rmdir()
 
 
+class Progress:
+    """State of one stage of training, epoch by epoch.
+
+    Parameters
+    ----------
+    trainer : NetworkTrainer
+        Before its first step: what it holds now tells this stage from others.
+    checkpoint : Checkpoint or None
+        Where the state is kept.
+    """
+
+    def __init__(self, trainer: NetworkTrainer, checkpoint: Checkpoint | None) -> None:
+        self.trainer, self.checkpoint = trainer, checkpoint
+        self.identity = identity_of(trainer) if checkpoint else {}
+        self.trace: list[dict[str, Any]] = []
+        self.flat, self.finished = 0, False
+        self.best: dict[str, Any] = {"epoch": 0, "loss": float("inf"), "weights": {}}
+
+    def resume(self) -> None:
+        """Go to where the stage was interrupted; nothing happens where it never began."""
+        if self.checkpoint is None:
+            return
+        trainer, stored = self.trainer, self.checkpoint.load(self.trainer.stage, self.identity)
+        if stored is None:
+            return
+        trainer.model.load_state_dict(stored["weights"], strict=False)
+        if stored["optimizer"]:
+            trainer.optimizer.load_state_dict(stored["optimizer"])
+        trainer.rng.bit_generator.state = json.loads(stored["order"])
+        set_torch_state(stored["torch"][processes().index], trainer.device)
+        for name in ("trace", "flat", "finished", "best"):
+            setattr(self, name, stored[name])
+        trainer.done = len(self.trace)
+
+    def add(self, entry: dict[str, Any], constant: bool) -> bool:
+        """Take in an epoch and write the checkpoint; return whether the predictor collapsed."""
+        recipe = self.trainer.recipe
+        self.trace.append(entry)
+        self.flat = self.flat + 1 if constant else 0
+        last = len(self.trace) == recipe.epochs
+        if self.flat and (self.flat == FLAT_EPOCHS or last):
+            return True
+        if recipe.patience is not None and entry["validation_loss"] < self.best["loss"]:
+            self.best = {
+                "epoch": entry["epoch"],
+                "loss": entry["validation_loss"],
+                "weights": changing(self.trainer.model),
+            }
+        waited = entry["epoch"] - self.best["epoch"]
+        self.finished = last or (recipe.patience is not None and waited >= recipe.patience)
+        if self.finished and self.best["epoch"]:
+            self.trainer.model.load_state_dict(self.best["weights"], strict=False)
+            entry["restored_epoch"] = self.best["epoch"]
+        if self.checkpoint is not None:
+            self._write()
+        return False
+
+    def _write(self) -> None:
+        trainer = self.trainer
+        state = {
+            "weights": changing(trainer.model),
+            "optimizer": {} if self.finished else trainer.optimizer.state_dict(),
+            "order": rng_state(trainer.rng),
+            "torch": processes().everyone(torch_state(trainer.device)),
+            "trace": self.trace,
+            "flat": self.flat,
+            "finished": self.finished,
+            "best": {**self.best, "weights": {}} if self.finished else self.best,
+        }
+        if processes().main:
+            self.checkpoint.save(trainer.stage, self.identity, state)
+
+
 def as_checkpoint(given: Checkpoint | str | os.PathLike | None) -> Checkpoint | None:
     """Return a checkpoint for a folder that was named, and what is one already as it is."""
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
@@ -119,7 +194,7 @@ def kept_estimate(
     return parameters
 
 
-def identity_of(trainer: NetworkTrainer, processes: int) -> dict[str, Any]:
+def identity_of(trainer: NetworkTrainer) -> dict[str, Any]:
     """Return what tells a stage's training from any other, by name: equal ones do equal steps."""
     task, recipe = trainer.task, trainer.recipe
     return {
@@ -131,7 +206,7 @@ def identity_of(trainer: NetworkTrainer, processes: int) -> dict[str, Any]:
         **{f"recipe {key}": value for key, value in recipe.to_dict().items()},
         "initial weights": digest(trainer.model.state_dict().values()),
         "order": hashlib.sha256(rng_state(trainer.rng).encode()).hexdigest()[:16],
-        "processes": processes,
+        "processes": processes().count,
     }
 
 
@@ -151,19 +226,9 @@ def changing(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back what :func:`changing` copied."""
-    model.load_state_dict(tensors, strict=False)
-
-
 def rng_state(rng: np.random.Generator) -> str:
     """Return a NumPy generator's state as text (its integers are too long for other formats)."""
     return json.dumps(rng.bit_generator.state, default=np.ndarray.tolist, sort_keys=True)
-
-
-def set_rng_state(rng: np.random.Generator, state: str) -> None:
-    """Bring a NumPy generator back to a state."""
-    rng.bit_generator.state = json.loads(state)
 
 
 def torch_state(device: torch.device) -> dict[str, Tensor]:

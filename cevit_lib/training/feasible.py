@@ -69,17 +69,24 @@ class Fit:
         """Return the same fit with a network of its own."""
         return replace(self, model=copy.deepcopy(self.model))
 
-    def loss(self, parameters: CopulaParameters | None) -> nn.Module:
-        """Return the mean loss in units of training: empirical (Eq. 14), or a copula's (Eq. 11)."""
-        if parameters is None:
-            return EmpiricalLoss(p0=self.continuous, reduction="mean")
-        return CopulaLoss(self.standardisation.parameters_inside(parameters), reduction="mean")
-
     def trained(
-        self, data: PairedEyes, loss: nn.Module, recipe: Recipe, rng: Any, stage: Stage
+        self,
+        data: PairedEyes,
+        parameters: CopulaParameters | None,
+        recipe: Recipe,
+        rng: Any,
+        stage: Stage,
     ) -> "Fit":
-        """Train the network in place; return the fit with the longer trace."""
+        """Train the network in place; return the fit with the longer trace.
+
+        The mean loss in units of training is the empirical one (Eq. 14), or with ``parameters`` the
+        copula's (Eq. 11).
+        """
         inside, unseen = self.standardisation.apply, stage.validation
+        loss: nn.Module = EmpiricalLoss(p0=self.continuous, reduction="mean")
+        if parameters is not None:
+            scaled = self.standardisation.parameters_inside(parameters)
+            loss = CopulaLoss(scaled, reduction="mean")
         sets = [data] if unseen is None else [data, unseen]
         # a loss takes the data as PairedEyes has checked them, or each step would wait twice
         loss.validate = False
@@ -87,8 +94,12 @@ class Fit:
         task = Task(data, inside(data.y), loss, unseen and (unseen, inside(unseen.y)))
         trace = train(self.model, task, recipe, rng, stage)
         recipes = {**self.notes.get("recipes", {}), stage.stage: recipe.to_dict()}
-        notes = {**self.notes, "recipes": recipes}
-        return replace(self, trace=[*self.trace, *trace], notes=notes)
+        return replace(
+            self,
+            parameters=self.parameters if parameters is None else parameters,
+            trace=[*self.trace, *trace],
+            notes={**self.notes, "recipes": recipes},
+        )
 
 
 def fit_warm_up(
@@ -133,8 +144,7 @@ def fit_warm_up(
         The fit diverged or collapsed.
     """
     start = model.copy() if isinstance(model, Fit) else Fit.fresh(model, data, standardise)
-    where = Stage(**{"stage": "warm-up", **stage})
-    return start.trained(data, start.loss(None), recipe, rng, where)
+    return start.trained(data, None, recipe, rng, Stage(**{"stage": "warm-up", **stage}))
 
 
 def fit_copula(
@@ -171,9 +181,8 @@ def fit_copula(
     TrainingError
         The fit diverged or collapsed.
     """
-    start = replace(warm_up.copy(), parameters=parameters)
     where = Stage(**{"stage": "copula", **stage})
-    return start.trained(data, start.loss(parameters), recipe, rng, where)
+    return warm_up.copy().trained(data, parameters, recipe, rng, where)
 
 
 def predict_outputs(
@@ -284,11 +293,9 @@ class FeasibleFit:
         ``CopulaParameters.independent(scale, 2)`` controls for the re-weighting by the scales.
         ``device`` and ``checkpoint`` are those of :class:`~cevit_lib.training.loop.Stage`.
         """
-        rng = np.random.default_rng(self.order)
-        common = {"rng": rng, "stage": stage, "validation": self.held_out, **where}
-        if parameters is None:
-            return fit_warm_up(self.warm_up, self.seen, self.recipe, **common)
-        return fit_copula(self.warm_up, self.seen, parameters, self.recipe, **common)
+        rng, start = np.random.default_rng(self.order), self.warm_up.copy()
+        watched = Stage(**{"stage": stage, "validation": self.held_out, **where})
+        return start.trained(self.seen, parameters, self.recipe, rng, watched)
 
 
 @dataclass
@@ -325,11 +332,9 @@ class OneNetwork:
     def train(
         self, stage: str, recipe: Recipe, parameters: Parameters | None, order: int
     ) -> list[list[dict[str, Any]]]:
-        own, before, fit = parameters and parameters[0], len(self.fit.trace), self.fit
-        if own is not None:
-            fit = replace(fit, parameters=own)
+        own, before = parameters and parameters[0], len(self.fit.trace)
         where = replace(self.stage, stage=stage, validation=self.parts.get("held-out"))
-        self.fit = fit.trained(self.parts["train"], fit.loss(own), recipe, self.order(order), where)
+        self.fit = self.fit.trained(self.parts["train"], own, recipe, self.order(order), where)
         return [self.fit.trace[before:]]
 
     def outputs(self, part: str) -> list[Tensor]:

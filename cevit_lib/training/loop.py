@@ -13,13 +13,11 @@ from torch import Tensor, nn
 
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training.checkpoint import Checkpoint, as_checkpoint
+from cevit_lib.training.checkpoint import Checkpoint, Progress, as_checkpoint
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, warn_of_compiler
 from cevit_lib.training.processes import processes
-from cevit_lib.training.progress import Progress
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.reruns import fix_workspace, reproducible
-from cevit_lib.training.seeds import torch_seeded
+from cevit_lib.training.reruns import fix_workspace, reproducible, torch_seeded
 from cevit_lib.training.trainer import Trainer
 
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device

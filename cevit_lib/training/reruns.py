@@ -1,9 +1,10 @@
-"""Bit-equal reruns on one device."""
+"""Bit-equal reruns on one device: torch's seeds, and sums in a fixed order."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -69,3 +70,28 @@ def reproducible(wanted: bool = True, device: torch.device | None = None) -> Ite
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=only_warned)
         torch.backends.cudnn.benchmark = before[1]
+
+
+@contextlib.contextmanager
+def torch_seeded(
+    rng: np.random.Generator, process: int = 0, device: torch.device | None = None
+) -> Iterator[None]:
+    """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
+
+    ``process`` is the number of one of several that train together: each drops other units. Of
+    several CUDA devices only ``device`` is seeded, and none is started without it. (MPS has no
+    state to give back: it stays seeded.)
+    """
+    seed = (int(rng.integers(2**63)) + process) % 2**63
+    cuda = device is not None and device.type == "cuda"
+    index = (
+        [device.index if device.index is not None else torch.cuda.current_device()] if cuda else []
+    )
+    with torch.random.fork_rng(devices=index):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(index[0]):
+                torch.cuda.manual_seed(seed)
+        elif device is not None and device.type == "mps":
+            torch.mps.manual_seed(seed)
+        yield

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import nn
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError
+from cevit_lib.training.checkpoint import changing
 from cevit_lib.training.feasible import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
 from cevit_lib.training.scaling import Standardisation
@@ -61,7 +63,7 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        torch.save(_tensors(model, whole), scratch / TENSORS)
+        torch.save(model.state_dict() if whole else changing(model), scratch / TENSORS)
         (scratch / DESCRIPTION).write_text(
             json.dumps(description, indent=1, default=str) + "\n", encoding="utf-8"
         )
@@ -138,19 +140,7 @@ def load_model(
     )
 
 
-def _tensors(model: nn.Module, whole: bool) -> dict[str, torch.Tensor]:
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    if whole:
-        return state
-    training = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {name: tensor for name, tensor in state.items() if name in training}
-
-
 def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> nn.Module:
-    import warnings
-
-    from cevit_lib.errors import FrozenRandomWeightsWarning
-
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
     if backbone is not None:
