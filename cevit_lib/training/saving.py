@@ -21,6 +21,13 @@ from cevit_lib.training.predicting import NOT_CLINICAL
 from cevit_lib.training.scaling import Standardisation
 
 DESCRIPTION, TENSORS = "model.json", "tensors.pt"
+#: Options that models of version 0.1.0 name in their description, and the one value that is left.
+FORMER_OPTIONS = {
+    "adapter_bottleneck": 1,
+    "adapter_weight": "trainable",
+    "lora_alpha": None,
+    "lora_dropout": 0.0,
+}
 
 
 def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
@@ -143,6 +150,12 @@ def load_model(
 def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> nn.Module:
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
+    for name, left in FORMER_OPTIONS.items():
+        if (given := configuration.pop(name, left)) != left:
+            raise DataError(
+                f"this model was trained with {name}={given!r}, which only version 0.1.0 of "
+                "cevit_lib knows; predict with that version, or fit it again."
+            )
     if backbone is not None:
         configuration["backbone"] = backbone
     if stored["whole"]:
