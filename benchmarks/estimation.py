@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cevit_lib.datasets.toy import ToyExample, plug_in_outputs
+from cevit_lib.datasets.toy import ToyExample
 from cevit_lib.estimation import ExactEM, FastMCEM, MaximumLikelihood, RankLikelihoodMCMC
 from cevit_lib.records import new_record, write_record
+from studies.estimation.plug_in import plug_in_outputs
 
 STUDY = "estimation-speed"
 SEED = 4500

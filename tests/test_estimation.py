@@ -10,7 +10,7 @@ import torch
 
 from cevit_lib import estimation
 from cevit_lib.copula import CopulaParameters, log_density
-from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, plug_in_outputs
+from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample
 from cevit_lib.errors import (
     DataError,
     LabelError,
@@ -29,6 +29,7 @@ from cevit_lib.estimation import (
     RankLikelihoodMCMC,
 )
 from cevit_lib.estimation.observed import observe
+from studies.estimation.plug_in import plug_in_outputs
 from studies.estimation.toy_example import double_sigmoid
 
 UPPER = np.triu_indices(4, 1)

@@ -8,13 +8,7 @@ import pytest
 from scipy.special import log_ndtr
 from scipy.stats import invwishart, kstest, truncnorm
 
-from cevit_lib.datasets.toy import (
-    TOY_CORRELATION,
-    ToyExample,
-    logistic_regression,
-    plug_in_outputs,
-    with_intercept,
-)
+from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import ExactEM, MaximumLikelihood, MonteCarloEM, RankLikelihoodMCMC
 from cevit_lib.estimation.mcmc import split_r_hat
@@ -27,6 +21,7 @@ from cevit_lib.estimation.sampling import (
     open_uniform,
     sample_above,
 )
+from studies.estimation.plug_in import logistic_regression, plug_in_outputs, with_intercept
 
 UPPER = np.triu_indices(4, 1)
 

@@ -1,22 +1,18 @@
-"""The toy example of Supplement B.2: four responses, their covariates, and least-squares and
-logistic plug-ins.
+"""The toy example of Supplement B.2: four responses and their covariates.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_ndtr
+from scipy.special import log_ndtr
 
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 
 #: The printed ``Gamma_true`` in this book's order of responses: continuous left and right, then
 #: binary left and right.
 TOY_CORRELATION = TEXT_CORRELATION
-#: Correlation of neighbouring covariates: ``sigma_ij = 0.75^|i - j|``.
-AR_COEFFICIENT = 0.75
-
-
-COVARIATES = AR_COEFFICIENT ** np.abs(np.subtract.outer(np.arange(3), np.arange(3)))
+#: Correlation of the covariates, ``sigma_ij = 0.75^|i - j|``.
+COVARIATES = 0.75 ** np.abs(np.subtract.outer(np.arange(3), np.arange(3)))
 #: Coefficients of the continuous responses, whose SD is 1; the paper leaves them open, and
 #: least-squares residuals do not depend on them.
 BETA = np.ones(3)
@@ -109,62 +105,3 @@ class ToyExample:
             noise, logit = u[:, 2:], log_ndtr(index) - log_ndtr(-index)
         y = np.concatenate([mean + u[:, :2], (index + noise > 0).astype(float)], axis=1)
         return ToyData(covariates, y, np.concatenate([mean, logit], axis=1))
-
-
-def plug_in_outputs(data: ToyData, on: ToyData | None = None) -> np.ndarray:
-    """Return outputs (n, 4) of least-squares and logistic fits to ``data``, evaluated on ``on``
-    (default: ``data``).
-
-    Each response is regressed on an intercept and its own eye's covariates: the warm-up stage of
-    the toy example.
-    """
-    on, columns = data if on is None else on, []
-    for response in range(4):
-        eye, y = response % 2, data.y[:, response]
-        design = with_intercept(data.covariates[:, eye])
-        if response < 2:
-            coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
-        else:
-            coefficients = logistic_regression(design, y)
-        columns.append(with_intercept(on.covariates[:, eye]) @ coefficients)
-    return np.stack(columns, axis=1)
-
-
-def with_intercept(covariates: np.ndarray) -> np.ndarray:
-    """Return the covariates with a leading column of ones."""
-    return np.concatenate([np.ones((len(covariates), 1)), covariates], axis=1)
-
-
-def logistic_regression(design: np.ndarray, y: np.ndarray, ridge: float = 1e-8) -> np.ndarray:
-    """Return maximum likelihood coefficients of a logistic regression.
-
-    By Newton's method with step halving, 50 steps at most.
-
-    Parameters
-    ----------
-    design : (n, k) array, intercept included
-    y : (n,) array of 0 and 1
-    ridge : float
-        Half of it times the sum of squared coefficients is added to the negative log-likelihood.
-        With separable classes no maximum exists, and the default keeps the coefficients finite
-        (and very large).
-    """
-
-    def objective(b: np.ndarray) -> float:
-        return np.logaddexp(0.0, (1.0 - 2.0 * y) * (design @ b)).sum() + 0.5 * ridge * b @ b
-
-    coefficients = np.zeros(design.shape[1])
-    value = objective(coefficients)
-    for _ in range(50):
-        probability = expit(design @ coefficients)
-        gradient = design.T @ (y - probability) - ridge * coefficients
-        information = (design.T * (probability * (1.0 - probability))) @ design
-        step = np.linalg.solve(information + ridge * np.eye(len(gradient)), gradient)
-        length = 1.0
-        while length > 1e-8 and objective(coefficients + length * step) > value:
-            length *= 0.5
-        coefficients, before = coefficients + length * step, value
-        value = objective(coefficients)
-        if before - value < 1e-10 * (1.0 + abs(value)):
-            break
-    return coefficients

@@ -161,9 +161,9 @@ class ExactEM(ExpectationMaximization):
 
     Examples
     --------
-    >>> from cevit_lib.datasets.toy import ToyExample, plug_in_outputs
+    >>> from cevit_lib.datasets.toy import ToyExample
     >>> data = ToyExample(n=800, beta_latent=(0.5, 0.5, 0.5), rng=0).sample()
-    >>> estimator = ExactEM().fit(plug_in_outputs(data), data.y)
+    >>> estimator = ExactEM().fit(data.outputs, data.y)
     >>> estimator.converged_, tuple(estimator.parameters_.correlation.shape)
     (True, (4, 4))
 

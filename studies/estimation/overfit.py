@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from cevit_lib.copula import log_density
-from cevit_lib.datasets.toy import TOY_CORRELATION, logistic_regression, with_intercept
+from cevit_lib.datasets.toy import TOY_CORRELATION
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
+from studies.estimation.plug_in import logistic_regression, with_intercept
 from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded
 from studies.study import Study, replications
 

@@ -16,7 +16,7 @@ import torch
 from scipy.special import expit
 
 from cevit_lib.copula import CopulaParameters, log_density
-from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample, plug_in_outputs
+from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
     ExactEM,
@@ -27,6 +27,7 @@ from cevit_lib.estimation import (
     RankLikelihoodMCMC,
 )
 from cevit_lib.records import rounded as six_digits
+from studies.estimation.plug_in import plug_in_outputs
 from studies.study import Study, replications
 
 #: beta' of each signal strength; the standard deviation of X' beta' is 0.38, 0.75, 1.33 and 2.67.
