@@ -82,7 +82,7 @@ def read_cells(
     facts = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()[:16]}
     problems: list[Problem] = []
     if path.suffix.lower() in EXCEL:
-        lines, facts["sheet"] = _excel_lines(content, path, sheet)
+        lines, facts["sheet"] = excel_lines(content, path, sheet)
     else:
         text, facts["encoding"] = _decoded(content, path, encoding, problems)
         lines, facts["separator"] = _text_lines(text, path, separator)
@@ -200,8 +200,14 @@ def _text_lines(text: str, path: Path, separator: str | None) -> tuple[list[Line
     return lines, separator
 
 
-def _excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Line], str]:
-    """Return the cells of each line, and the sheet's name."""
+def excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Line], str]:
+    """Return the cells of each line, and the sheet's name (default: the first one's).
+
+    Raises
+    ------
+    DataError
+        It is no Excel file, or has no such sheet.
+    """
     import openpyxl
 
     try:
@@ -221,11 +227,11 @@ def _excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Li
 
 def _excel_text(cell) -> str:
     zeros = re.fullmatch("0+", getattr(cell, "number_format", None) or "")
-    text = plain_text(cell.value)
+    text = _plain_text(cell.value)
     return text.zfill(len(zeros[0])) if zeros and text.isdigit() else text
 
 
-def plain_text(value: object) -> str:
+def _plain_text(value: object) -> str:
     """Return a cell of a sheet as text: whole numbers without a point, an empty cell as ``""``."""
     if value is None or value != value:
         return ""

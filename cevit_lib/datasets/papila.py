@@ -97,7 +97,7 @@ def _archived_eyes(root: Path) -> Cells:
         path = find_file(root, name)
         if path is None:
             raise DataError(f"{root} holds neither clinical.csv nor {name}.")
-        sheet, place = read_sheet(path, 0, COLUMNS)
+        sheet, place = read_sheet(path, None, COLUMNS)
         rows = sheet[[place[column] for column in COLUMNS]].set_axis(COLUMNS, axis=1)
         patient = sheet[0].str.extract(r"^#?(\d+)$", expand=False).str.zfill(3)
         eyes.append(rows.assign(patient=patient, eye=eye).dropna())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cevit_lib.datasets.cells import plain_text
+from cevit_lib.datasets.cells import excel_lines
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.errors import DataError, ParameterError
 
@@ -14,7 +14,7 @@ def find_file(root: Path, name: str) -> Path | None:
     return next(iter(sorted(root.rglob(name))), None)
 
 
-def read_sheet(path: Path, sheet: str | int, wanted: tuple[str, ...]) -> tuple[pd.DataFrame, dict]:
+def read_sheet(path: Path, sheet: str | None, wanted: tuple[str, ...]) -> tuple[pd.DataFrame, dict]:
     """Return a sheet as text, its index the line of the file, and which column each name heads.
 
     Names are looked for in the first three rows, in lower case; ``wanted`` must be among them.
@@ -24,13 +24,8 @@ def read_sheet(path: Path, sheet: str | int, wanted: tuple[str, ...]) -> tuple[p
     DataError
         The file cannot be read, or a wanted name is not there.
     """
-    try:
-        table = pd.read_excel(path, sheet_name=sheet, header=None, dtype=object)
-    except ImportError:
-        raise
-    except Exception as error:  # openpyxl lets errors of zip, XML and its own through
-        raise DataError(f"{path} is no readable Excel file ({error}); fetch it again.") from None
-    table = table.set_axis(table.index + 1).map(plain_text)
+    lines, sheet = excel_lines(path.read_bytes(), path, sheet)
+    table = pd.DataFrame([cells for _, cells in lines], [line for line, _ in lines]).fillna("")
     place: dict[str, int] = {}
     for column in reversed(table.columns):
         place |= {name.casefold(): column for name in table[column].iloc[:3] if name}

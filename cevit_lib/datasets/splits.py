@@ -84,16 +84,12 @@ def hold_out(data: PairedEyes, share: float, rng: np.random.Generator) -> Split:
     DataError
         The share leaves no patient on one of the sides.
     """
-    if not 0 < share < 1:
-        raise DataError(
-            f"share {share} of the patients to hold out: give a number between 0 and 1."
-        )
     stratum, owner = _patients(data)
     count = round(share * len(stratum))
-    if count == 0 or count == len(stratum):
+    if not 0 < count < len(stratum):
         raise DataError(
             f"a share of {share} of {len(stratum)} patients leaves one side empty; "
-            "give another share or more data."
+            "give another share between 0 and 1, or more data."
         )
     # Evenly spaced places in the list sorted by pattern: every pattern gives its share.
     order = _shuffled(stratum, rng)

@@ -162,17 +162,12 @@ def plain(value):
     """Return tensors, arrays and numpy scalars as what JSON holds; not finite becomes null."""
     if isinstance(value, dict):
         return {str(key): plain(element) for key, element in value.items()}
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, (list, tuple, range, set, frozenset)):
-        return [
-            plain(element)
-            for element in (sorted(value) if isinstance(value, (set, frozenset)) else value)
-        ]
+    if hasattr(value, "tolist"):  # a tensor, an array or one of NumPy's numbers
+        return plain(value.tolist())
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value)
+    if isinstance(value, (list, tuple, range)):
+        return [plain(element) for element in value]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if value is None or isinstance(value, (str, int, bool)):
