@@ -155,8 +155,9 @@ def all_patterns(p0: int, device: torch.device | None = None) -> Tensor:
     return (numbers[:, None] >> torch.arange(p0, device=device)) & 1
 
 
-def pattern_index(observed: Tensor) -> Tensor:
-    """Return the row of ``all_patterns`` for each row of ``observed`` (n, p0)."""
+def pattern_index(y: Tensor, c: LikelihoodConstants) -> Tensor:
+    """Return which row of the constants of ``all_patterns`` each observation ``y`` (n, p) has."""
+    observed = ~torch.isnan(y[..., : c.inverse_scale.shape[-1]])
     return (observed * 2 ** torch.arange(observed.shape[-1], device=observed.device)).sum(-1)
 
 

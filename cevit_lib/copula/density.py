@@ -211,12 +211,7 @@ def _reference(outputs: Tensor, y: Tensor, table: Table, missing: bool) -> Tenso
     """Return the log density by the formula, with each row's constants."""
     c = table.constants.to(outputs)
     at = scores(outputs, y, c.inverse_scale, missing)
-    return log_density_of_scores(at, c.at(patterns(y, c)) if missing else c)
-
-
-def patterns(y: Tensor, c: LikelihoodConstants) -> Tensor:
-    """Return which row of a table of all patterns each observation has."""
-    return pattern_index(~torch.isnan(y[..., : c.inverse_scale.shape[-1]]))
+    return log_density_of_scores(at, c.at(pattern_index(y, c)) if missing else c)
 
 
 def fast_route(
@@ -246,7 +241,7 @@ def _in_closed_form(
     """Return value and gradient of ``log_density_of_scores`` on a CPU, in float64."""
     c, index = table.constants, None
     if missing:
-        index = patterns(y, c)
+        index = pattern_index(y, c)
         c = c.at(index)
     residual, sign = residuals_and_signs(outputs, y, c.inverse_scale, missing)
     score, slope = quick_score_with_slope(outputs[..., residual.shape[-1] :])

@@ -67,7 +67,13 @@ class CopulaParameters:
         if self.validate:
             _check_scale(self.scale)
             _check_correlation(self.correlation)
-            _check_positive_definite(self.smallest_eigenvalue())
+            smallest = self.smallest_eigenvalue()
+            if smallest <= 0:
+                raise NotPositiveDefiniteError(
+                    "correlation is not positive definite: its smallest eigenvalue is "
+                    f"{smallest:.3g}; CopulaParameters(correlation, scale, validate=False)"
+                    ".shrink() pulls it towards the identity"
+                )
 
     @property
     def p(self) -> int:
@@ -225,15 +231,6 @@ def _check_correlation(correlation: Tensor) -> None:
         raise NotPositiveDefiniteError(
             f"correlation[{place}, {place}] is {float(matrix[place, place]):.6g}, not 1: "
             "a covariance was passed; divide by the standard deviations (they belong into scale)"
-        )
-
-
-def _check_positive_definite(smallest: float) -> None:
-    if smallest <= 0:
-        raise NotPositiveDefiniteError(
-            f"correlation is not positive definite: its smallest eigenvalue is {smallest:.3g}; "
-            "CopulaParameters(correlation, scale, validate=False).shrink() pulls it towards "
-            "the identity"
         )
 
 

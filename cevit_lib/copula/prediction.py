@@ -2,13 +2,12 @@
 still missing.
 """
 
-from itertools import product
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cevit_lib.copula.conditioning import likelihood_constants
+from cevit_lib.copula.conditioning import all_patterns, likelihood_constants
 from cevit_lib.copula.density import log_density, log_density_of_scores, same_dtype, scores
 from cevit_lib.copula.parameters import CopulaParameters
 from cevit_lib.copula.validation import check_labels, check_outputs, check_pair
@@ -58,8 +57,8 @@ def class_probabilities(
 
 
 def _every_label(p1: int, like: Tensor) -> Tensor:
-    """Return the labels (2 ** p1, p1) of all cells."""
-    return torch.tensor(list(product((0.0, 1.0), repeat=p1)), dtype=like.dtype, device=like.device)
+    """Return the labels (2 ** p1, p1) of all cells, the first label changing last."""
+    return all_patterns(p1, like.device).flip(1).to(like.dtype)
 
 
 def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
@@ -81,11 +80,8 @@ def bayes_classifier(
     It has the best chance that all labels of an observation are right together; see
     ``marginal_classifier`` for each. Arguments as in ``class_probabilities``.
     """
-    if parameters.p1 == 0:
-        return outputs.new_zeros(len(outputs), 0, dtype=torch.long)
-    best = class_probabilities(outputs, parameters, y).flatten(1).argmax(1)
-    places = torch.arange(parameters.p1 - 1, -1, -1, device=outputs.device)
-    return (best[:, None] >> places) & 1
+    cells = class_probabilities(outputs, parameters, y).reshape(len(outputs), 2**parameters.p1)
+    return _every_label(parameters.p1, outputs)[cells.argmax(1)].long()
 
 
 def marginal_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor:

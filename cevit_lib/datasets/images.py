@@ -122,12 +122,6 @@ class ImageFiles:
             list(pool.map(read, places))  # an error of a reader is raised here
         return images
 
-    @property
-    def seen(self) -> np.ndarray:
-        """Whether an eye has a photograph, ``(n, domains)`` booleans."""
-        flat = [path is not None for path in chain.from_iterable(self.paths)]
-        return np.array(flat, dtype=bool).reshape(len(self.paths), len(self.mirrored))
-
     def subset(self, index: np.ndarray) -> "ImageFiles":
         """Return the files of some patients only; nothing is read."""
         return replace(self, paths=tuple(self.paths[int(i)] for i in np.asarray(index)))

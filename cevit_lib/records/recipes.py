@@ -69,7 +69,7 @@ def refit_name(study: str) -> str | None:
     not.
     """
     entry = STUDIES.get(study, {})
-    return entry["refit"] if "refit" in entry else entry.get("study")
+    return entry.get("refit", entry.get("study"))
 
 
 def imported(study: str, name: str) -> Any:
