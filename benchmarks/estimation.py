@@ -104,8 +104,8 @@ def against_n(sizes, repeats: int) -> dict:
 
 
 def peak_mib(n: int) -> float:
-    """Return by how many MiB the peak memory of a fresh process rises from its imports to the end of
-    a fit."""
+    """Return by how many MiB the peak memory of a fresh process rises from its imports to the end
+    of a fit."""
     code = f"import benchmarks.estimation as b; print(b.measure_memory({n}))"
     command = [sys.executable, "-c", code]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -35,7 +35,10 @@ class CopulaEstimator:
         one an iteration.
     """
 
-    remedy = "raise max_iter (cevit fit: --max-iter) or tol, or check the outputs for near-perfect separation"
+    remedy = (
+        "raise max_iter (cevit fit: --max-iter) or tol, or check the outputs for near-perfect "
+        "separation"
+    )
 
     def get_params(self) -> dict:
         """Return the constructor's arguments by name."""
@@ -103,8 +106,8 @@ class CopulaEstimator:
         if observed.n < observed.p:
             warnings.warn(
                 f"{name}: {observed.n} patients cannot determine the correlations of {observed.p} "
-                "responses; the estimate is finite but means little. Give at least as many patients "
-                "as responses.",
+                "responses; the estimate is finite but means little. Give at least as many "
+                "patients as responses.",
                 NearSingularWarning,
                 stacklevel=4,
             )

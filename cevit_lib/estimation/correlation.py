@@ -110,9 +110,9 @@ def maximise_over_correlations(
     maximiser.
 
     Solves :math:`\max_\Gamma -\tfrac12\{\log|\Gamma| + \mathrm{tr}(\Gamma^{-1} S)\}` subject to
-    :math:`\mathrm{diag}(\Gamma) = 1` by Newton's method where the objective is concave and by Fisher scoring
-    elsewhere, halving each step until it ascends and stays positive definite. The result is never
-    worse than ``start``, which is what makes the EM algorithm monotone.
+    :math:`\mathrm{diag}(\Gamma) = 1` by Newton's method where the objective is concave and by
+    Fisher scoring elsewhere, halving each step until it ascends and stays positive definite. The
+    result is never worse than ``start``, which is what makes the EM algorithm monotone.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@ posterior."""
 
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -67,8 +68,6 @@ class RankLikelihoodMCMC(CopulaEstimator):
         Posterior standard deviations.
     r_hat_ : (p, p) tensor
         Split potential scale reduction; ``converged_`` says that none exceeds 1.1.
-    acceptance_ : float
-        Share of accepted proposals (``"proper"`` only).
     """
 
     remedy = "raise sweeps and burn_in, or run several chains (chains=4) and look at r_hat_"
@@ -88,7 +87,9 @@ class RankLikelihoodMCMC(CopulaEstimator):
         scale = observed.residual_scale()
         streams = np.random.default_rng(self.rng).spawn(self.chains)
         run = gibbs_chain if self.sampler == "paper" else metropolis_chain
-        kept = np.array([self._thinned(run(observed, scale, stream)) for stream in streams])
+        first = self.burn_in + self.thin - 1
+        chains = [run(observed, scale, stream) for stream in streams]
+        kept = np.array([list(islice(own, first, self.sweeps, self.thin)) for own in chains])
         self.n_iter_ = self.sweeps
         rows, columns = off_diagonal(observed.p)
         r_hat = from_off_diagonal(split_r_hat(kept[:, :, rows, columns]), observed.p)
@@ -98,16 +99,6 @@ class RankLikelihoodMCMC(CopulaEstimator):
         self.draws_ = torch.from_numpy(kept)
         self.standard_deviation_ = torch.from_numpy(kept.std(axis=(0, 1), ddof=1))
         return scale, kept.mean(axis=(0, 1))
-
-    def _thinned(self, chain: Iterator[tuple[np.ndarray, float]]) -> np.ndarray:
-        kept, moved = [], 0.0
-        for sweep in range(self.sweeps):
-            correlation, accepted = next(chain)
-            moved += accepted
-            if sweep >= self.burn_in and (sweep - self.burn_in + 1) % self.thin == 0:
-                kept.append(correlation)
-        self.acceptance_ = moved / self.sweeps
-        return np.array(kept)
 
 
 def _latent_arrays(observed: Observed, scale: np.ndarray):
@@ -129,9 +120,8 @@ def _latent_arrays(observed: Observed, scale: np.ndarray):
 
 def gibbs_chain(
     observed: Observed, scale: np.ndarray, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the correlation matrix after each sweep of the paper's sampler, and 1.0 (nothing is
-    ever rejected).
+) -> Iterator[np.ndarray]:
+    """Yield the correlation matrix after each sweep of the paper's sampler.
 
     The prior on the covariance matrix is inverse Wishart with ``p + 2`` degrees of freedom and
     scale ``(p + 2) I``.
@@ -145,13 +135,13 @@ def gibbs_chain(
         for uniform in open_uniform(rng, (block, len(columns), n)):
             gibbs_sweep(z, np.linalg.inv(correlation), columns, threshold, sign, uniform)
             correlation = cov2cor(inverse_wishart(prior + z @ z.T, p + 2 + n, rng))
-            yield correlation, 1.0
+            yield correlation
 
 
 def metropolis_chain(
     observed: Observed, scale: np.ndarray, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the matrix after each random-walk step, and 1.0 where the proposal was accepted.
+) -> Iterator[np.ndarray]:
+    """Yield the matrix after each random-walk step: the one before where the step was rejected.
 
     Steps are preconditioned by the observed information at the maximum.
     """
@@ -173,9 +163,9 @@ def metropolis_chain(
     value = log_posterior(current)
     while True:
         move = step @ rng.standard_normal(len(step))
-        proposal, accepted = from_off_diagonal(current[upper] + move, observed.p), 0.0
+        proposal = from_off_diagonal(current[upper] + move, observed.p)
         if smallest_eigenvalue(proposal) > EIGENVALUE_FLOOR:
             proposed = log_posterior(proposal)
             if np.log(open_uniform(rng, ())) < proposed - value:
-                current, value, accepted = proposal, proposed, 1.0
-        yield current, accepted
+                current, value = proposal, proposed
+        yield current

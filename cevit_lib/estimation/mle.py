@@ -43,9 +43,10 @@ def log_likelihood_and_score(observed: Observed, scale: np.ndarray, correlation:
     r"""Return the mean observed log-likelihood and its gradients in ``scale`` and ``correlation``.
 
     By Fisher's identity both gradients follow from the expected second moment ``S`` of one E-step:
-    :math:`\partial/\partial\Gamma = \tfrac12(\Gamma^{-1} S \Gamma^{-1} - \Gamma^{-1})` (every entry on its own) and
-    :math:`\partial/\partial\sigma_j = \{(\Gamma^{-1} S)_{jj} - 1\} / \sigma_j`. Patients who lack response ``j`` add
-    nothing to the latter: for them the expectation of the bracket is zero.
+    :math:`\partial/\partial\Gamma = \tfrac12(\Gamma^{-1} S \Gamma^{-1} - \Gamma^{-1})` (every
+    entry on its own) and
+    :math:`\partial/\partial\sigma_j = \{(\Gamma^{-1} S)_{jj} - 1\} / \sigma_j`. Patients who
+    lack response ``j`` add nothing to the latter: for them the expectation of the bracket is zero.
     """
     moments = expected_moments(observed, scale, correlation)
     inverse = np.linalg.inv(correlation)
@@ -124,8 +125,8 @@ class MaximumLikelihood(CopulaEstimator):
     """
 
     remedy = (
-        "raise max_iter (cevit fit: --max-iter), or check for separated classes, where the likelihood is flat or has "
-        "no interior maximum"
+        "raise max_iter (cevit fit: --max-iter), or check for separated classes, where the "
+        "likelihood is flat or has no interior maximum"
     )
 
     def __init__(self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None):

@@ -3,9 +3,9 @@ r"""Expected second moments of the scores given what was observed, and the obser
 For a patient let :math:`z = (u_A, u_B, u_M)`: observed continuous scores, latent scores behind
 observed labels, and the scores of missing responses. Given :math:`u_A`, the latent :math:`u_B` is
 normal with mean
-:math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1), truncated to one
-orthant by the labels: equation (12). Missing scores are normal given the rest, so they are
-integrated in closed form.
+:math:`\tilde\mu = \Gamma_{BA}\Gamma_{AA}^{-1}u_A` and covariance :math:`\tilde V` (Theorem 2.1),
+truncated to one orthant by the labels: equation (12). Missing scores are normal given the rest, so
+they are integrated in closed form.
 """
 
 from typing import NamedTuple

@@ -82,9 +82,10 @@ class Observed:
             scale[column] = values.std() if len(values) else 0.0
             if not scale[column] > 1e-12 * max(1.0, np.abs(values).max(initial=0.0)):
                 raise ScaleError(
-                    f"the residuals of continuous response {column + 1} have standard deviation {scale[column]:.3g} "
-                    f"over {len(values)} patients; a positive one is needed. Check for a constant column, or for "
-                    "outputs that reproduce the training responses exactly (estimate on held-out outputs instead)."
+                    f"the residuals of continuous response {column + 1} have standard deviation "
+                    f"{scale[column]:.3g} over {len(values)} patients; a positive one is needed. "
+                    "Check for a constant column, or for outputs that reproduce the training "
+                    "responses exactly (estimate on held-out outputs instead)."
                 )
         return scale
 
@@ -102,17 +103,10 @@ def as_float64(values, name: str) -> np.ndarray:
 def count_continuous(y: np.ndarray) -> int:
     """Return the number of leading columns that hold a value other than 0, 1 or NaN: the continuous
     responses.
-
-    Raises
-    ------
-    LabelError
-        A column after the first binary one holds another value.
     """
     other = ~(np.isnan(y) | (y == 0) | (y == 1))
     binary = ~other.any(axis=0)
-    p0 = int(np.argmax(binary)) if binary.any() else y.shape[1]
-    _check_labels(y, p0)
-    return p0
+    return int(np.argmax(binary)) if binary.any() else y.shape[1]
 
 
 def _check_labels(y: np.ndarray, p0: int) -> None:
@@ -121,8 +115,9 @@ def _check_labels(y: np.ndarray, p0: int) -> None:
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise LabelError(
-            f"binary response {column + 1} of row {row} is {labels[row, column]:g}; 0, 1 or NaN was expected. Put the "
-            "continuous responses first, or pass how many there are (continuous=...)."
+            f"binary response {column + 1} of row {row} is {labels[row, column]:g}; 0, 1 or NaN "
+            "was expected. Put the continuous responses first, or pass how many there are "
+            "(continuous=...)."
         )
 
 
@@ -175,8 +170,9 @@ def _check_values(outputs: np.ndarray, y: np.ndarray, seen: np.ndarray) -> None:
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise DataError(
-            f"row {row}, response {column + 1}: output {outputs[row, column]:g} and response {y[row, column]:g} "
-            "must both be finite where the response is observed (use NaN in y for a missing one)"
+            f"row {row}, response {column + 1}: output {outputs[row, column]:g} and response "
+            f"{y[row, column]:g} must both be finite where the response is observed (use NaN in y "
+            "for a missing one)"
         )
 
 
