@@ -1,12 +1,14 @@
 """The estimators: what each one's limit is, where the paper's is biased, standard errors, and every
 edge case."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import norm, truncnorm
 
 from cevit_lib import estimation
 from cevit_lib.copula import CopulaParameters, log_density
@@ -137,10 +139,9 @@ def test_maximum_likelihood_is_unbiased_and_fmcem_is_biased_the_way_it_is():
         outputs, y = toy(np.random.default_rng(seed))
         exact.append(rho(MaximumLikelihood().fit(outputs, y)))
         fast.append(rho(FastMCEM().fit(outputs, y)))
-    exact, fast = np.array(exact), np.array(fast)
-    error = exact.std(axis=0, ddof=1) / np.sqrt(24)
-    assert np.all(np.abs(exact.mean(axis=0) - TRUTH) < 3.5 * error)
-    bias, error = fast.mean(axis=0) - TRUTH, fast.std(axis=0, ddof=1) / np.sqrt(24)
+    error = np.std(exact, axis=0, ddof=1) / np.sqrt(24)
+    assert np.all(np.abs(np.mean(exact, axis=0) - TRUTH) < 3.5 * error)
+    bias, error = np.mean(fast, axis=0) - TRUTH, np.std(fast, axis=0, ddof=1) / np.sqrt(24)
     assert abs(bias[0]) < 3.5 * error[0]
     assert np.all(bias[1:5] > 0.1) and bias[5] < -0.1
     assert np.all(np.abs(bias[1:]) > 5 * error[1:])
@@ -161,8 +162,6 @@ def test_fmcem_bias_grows_with_the_signal_even_without_sampling_noise():
 def test_fmcem_is_algorithm_two_line_by_line():
     """One iteration from the identity, written out patient by patient with scipy's truncated
     normal."""
-    from scipy.stats import norm, truncnorm
-
     outputs, y = toy(5, n=40)
     residual = y[:, :2] - outputs[:, :2]
     z = np.empty((40, 4))
@@ -311,9 +310,7 @@ def test_a_constant_column_of_residuals_has_no_scale(estimator):
     outputs, y = toy(8, n=50)
     outputs[:, 1] = y[:, 1] - 3.0
     with pytest.raises(ScaleError, match="continuous response 2"):
-        GaussianScoreCorrelation().fit(outputs, y) if estimator is None else estimator.fit(
-            outputs, y
-        )
+        estimator.fit(outputs, y)
 
 
 @pytest.mark.parametrize("estimator", EVERY, ids=repr)
@@ -355,8 +352,6 @@ def test_not_converged_says_so_with_a_remedy():
 
 def test_large_n_takes_no_more_working_memory_than_its_inputs():
     """Peak memory grows in proportion to n, by no more than three copies of the inputs."""
-    import tracemalloc
-
     peaks = {}
     for n in (20_000, 80_000):
         data = ToyExample(n, rng=1).sample()
@@ -368,30 +363,46 @@ def test_large_n_takes_no_more_working_memory_than_its_inputs():
     assert peaks[80_000] < 4.2 * peaks[20_000]
 
 
-def test_wrong_input_is_refused_with_its_place():
-    outputs, y = toy(1, n=30)
-    with pytest.raises(ShapeError, match="same shape"):
-        FastMCEM().fit(outputs[:, :3], y)
-    with pytest.raises(ShapeError, match="one row a patient"):
-        FastMCEM().fit(outputs[0], y[0])
-    with pytest.raises(LabelError, match="row 4"):
-        FastMCEM().fit(outputs, np.where(np.arange(120).reshape(30, 4) == 18, 0.5, y), continuous=2)
-    with pytest.raises(DataError, match="row 3, response 3"):
-        FastMCEM().fit(np.where(np.arange(120).reshape(30, 4) == 14, np.inf, outputs), y)
-    with pytest.raises(DataError, match="never observed"):
-        FastMCEM().fit(outputs, np.where(np.arange(4) == 3, np.nan, y))
-    with pytest.raises(DataError, match="two patients"):
-        FastMCEM().fit(outputs[:1], y[:1], continuous=2)
-    with pytest.raises(NotPositiveDefiniteError, match="smallest eigenvalue"):
-        ExactEM(initial=np.ones((4, 4))).fit(outputs, y)
-    with pytest.raises(ShapeError, match="initial"):
-        ExactEM(initial=np.eye(3)).fit(outputs, y)
-    for estimator in (
-        FastMCEM(means="trivariate"),
-        RankLikelihoodMCMC("none"),
-    ):
-        with pytest.raises(ValueError, match="must be one of"):
-            estimator.fit(outputs, y)
+SMALL_OUTPUTS, SMALL_Y = toy(1, n=30)
+PLACE = np.arange(120).reshape(30, 4)
+
+
+@pytest.mark.parametrize(
+    "estimator, outputs, y, error, told",
+    [
+        (FastMCEM(), SMALL_OUTPUTS[:, :3], SMALL_Y, ShapeError, "same shape"),
+        (FastMCEM(), SMALL_OUTPUTS[0], SMALL_Y[0], ShapeError, "one row a patient"),
+        (FastMCEM(), SMALL_OUTPUTS, np.where(PLACE == 18, 0.5, SMALL_Y), LabelError, "row 4"),
+        (
+            FastMCEM(),
+            np.where(PLACE == 14, np.inf, SMALL_OUTPUTS),
+            SMALL_Y,
+            DataError,
+            "row 3, response 3",
+        ),
+        (
+            FastMCEM(),
+            SMALL_OUTPUTS,
+            np.where(np.arange(4) == 3, np.nan, SMALL_Y),
+            DataError,
+            "never observed",
+        ),
+        (FastMCEM(), SMALL_OUTPUTS[:1], SMALL_Y[:1], DataError, "two patients"),
+        (
+            ExactEM(initial=np.ones((4, 4))),
+            SMALL_OUTPUTS,
+            SMALL_Y,
+            NotPositiveDefiniteError,
+            "smallest eigenvalue",
+        ),
+        (ExactEM(initial=np.eye(3)), SMALL_OUTPUTS, SMALL_Y, ShapeError, "initial"),
+        (FastMCEM(means="trivariate"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
+        (RankLikelihoodMCMC("none"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
+    ],
+)
+def test_wrong_input_is_refused_with_its_place(estimator, outputs, y, error, told):
+    with pytest.raises(error, match=told):
+        estimator.fit(outputs, y, continuous=2)
 
 
 # ---------------------------------------------------------------- the contract
@@ -414,12 +425,10 @@ def test_tensors_frames_and_arrays_give_the_same_and_inputs_stay_untouched():
     outputs, y = toy(1, n=100)
     before = outputs.copy(), y.copy()
     by_array = rho(ExactEM().fit(outputs, y))
-    by_tensor = rho(ExactEM().fit(torch.tensor(outputs, requires_grad=True), torch.tensor(y)))
-    by_frame = rho(ExactEM().fit(pd.DataFrame(outputs), pd.DataFrame(y)))
-    np.testing.assert_array_equal(by_array, by_tensor)
-    np.testing.assert_array_equal(by_array, by_frame)
-    np.testing.assert_array_equal(before[0], outputs)
-    np.testing.assert_array_equal(before[1], y)
+    tensors = torch.tensor(outputs, requires_grad=True), torch.tensor(y)
+    for given in (tensors, (pd.DataFrame(outputs), pd.DataFrame(y))):
+        np.testing.assert_array_equal(rho(ExactEM().fit(*given)), by_array)
+    np.testing.assert_array_equal(before, (outputs, y))
 
 
 def test_units_go_into_the_scale_only():
@@ -445,8 +454,6 @@ def test_swapping_the_eyes_swaps_the_estimate():
 
 
 def test_gaussian_score_correlation_is_the_sample_correlation():
-    from scipy.stats import norm
-
     outputs, y = toy(1, n=200)
     q = norm.ppf(1 / (1 + np.exp(-outputs[:, 2:])))
     by_residual = np.corrcoef(np.column_stack([y[:, :2] - outputs[:, :2], q]), rowvar=False)

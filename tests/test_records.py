@@ -284,39 +284,45 @@ def test_live_badge_names_time_and_commit():
     )
 
 
-def test_names_of_devices_and_seeds():
-    assert (
-        short_device({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2})
-        == "2 x RTX 4090"
-    )
-    assert short_device({"type": "cuda", "name": "NVIDIA A100-SXM4-80GB", "count": 1}) == "A100"
-    assert short_device({"type": "mps", "name": "Apple GPU (arm)", "count": 1}) == "Apple GPU (arm)"
-    assert short_device({"type": "cpu", "name": "any", "count": 1, "cores": 8}) == "CPU (8 cores)"
-    assert spans([]) == "none" and spans([5, 1, 2]) == "1-2, 5"
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2}, "2 x RTX 4090"),
+        ({"type": "cuda", "name": "NVIDIA A100-SXM4-80GB", "count": 1}, "A100"),
+        ({"type": "mps", "name": "Apple GPU (arm)", "count": 1}, "Apple GPU (arm)"),
+        ({"type": "cpu", "name": "any", "count": 1, "cores": 8}, "CPU (8 cores)"),
+    ],
+)
+def test_names_of_devices_and_seeds(device, name):
+    assert short_device(device) == name
+    assert (spans([]), spans([5, 1, 2])) == ("none", "1-2, 5")
 
 
 # ---- where a number comes from  ----
 
 
-def test_source_hash_depends_on_names_and_contents_only(tmp_path):
-    def build(name: str, files: dict[str, bytes]) -> str:
+FILES = {"a.py": b"x = 1\n", "sub/b.json": b"{}\n", "sub/c.py": b""}
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        (dict(reversed(FILES.items())), True),
+        ({name: content.replace(b"\n", b"\r\n") for name, content in FILES.items()}, True),
+        (FILES | {"__pycache__/a.py": b"1", "x.pyc": b"1", "x.txt": b"1"}, True),
+        (FILES | {"a.py": b"x = 2\n"}, False),
+        ({"z.py": FILES["a.py"], "sub/b.json": b"{}\n", "sub/c.py": b""}, False),
+        ({"a.py": b"", "sub/b.json": b"{}\n", "sub/c.py": FILES["a.py"]}, False),
+    ],
+    ids=["order", "windows", "noise", "content", "name", "moved"],
+)
+def test_source_hash_depends_on_names_and_contents_only(tmp_path, changed, same):
+    for name, files in (("base", FILES), ("changed", changed)):
         for path, content in files.items():
             target = tmp_path / name / "cevit_lib" / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        return source_hash(tmp_path / name)
-
-    files = {"a.py": b"x = 1\n", "sub/b.json": b"{}\n", "sub/c.py": b""}
-    base = build("base", files)
-    assert build("order", dict(reversed(files.items()))) == base
-    assert (
-        build("windows", {name: content.replace(b"\n", b"\r\n") for name, content in files.items()})
-        == base
-    )
-    assert build("noise", files | {"__pycache__/a.py": b"1", "x.pyc": b"1", "x.txt": b"1"}) == base
-    assert build("content", files | {"a.py": b"x = 2\n"}) != base
-    assert build("name", {"z.py": files["a.py"], "sub/b.json": b"{}\n", "sub/c.py": b""}) != base
-    assert build("moved", {"a.py": b"", "sub/b.json": b"{}\n", "sub/c.py": files["a.py"]}) != base
+    assert (source_hash(tmp_path / "changed") == source_hash(tmp_path / "base")) == same
 
 
 @pytest.fixture
