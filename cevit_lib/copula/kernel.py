@@ -8,8 +8,8 @@ and rounds at the end. An observation has one row of threads: its two labels are
 that each special function is called once for both, and the threads share the nodes of the wedge's
 integral, which is the row's sum.
 
-Import this module only where Triton is installed; ``device_table`` in
-``cevit_lib.copula.conditional`` does.
+Import this module only where Triton is installed; ``prepared`` in
+``cevit_lib.copula.conditioning`` does.
 """
 
 import math
@@ -57,7 +57,7 @@ def pack(c) -> Tensor:
     """Return all that the kernel reads, one float64 vector: nodes, weights, 1 / sigma, then one row
     for each pattern.
 
-    ``c`` is a ``Conditional``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2),
+    ``c`` is a ``LikelihoodConstants``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2),
     correlation and constant.
     """
     nodes = [

@@ -313,8 +313,9 @@ def load_records(
                 refuse_unpublishable(record, path)
             records.append(record)
     if not records:
+        wanted = f" with {configuration}" if configuration else ""
         raise ProvenanceError(
-            f"no record of study {study!r}{_described(configuration)} in {where}; {remedy(study)}"
+            f"no record of study {study!r}{wanted} in {where}; {remedy(study)}"
         )
     if expected is not None and len(records) < expected:
         raise ProvenanceError(
@@ -361,7 +362,3 @@ def remedy(study: str) -> str:
     """Say what makes the records of a study."""
     made = f"from a clean commit at scale paper, by {maker_of(study)}"
     return f"make it {made}, and commit results/{study}"
-
-
-def _described(configuration: dict | None) -> str:
-    return f" with {configuration}" if configuration else ""

@@ -1,4 +1,4 @@
-"""Least-squares and logistic plug-ins: the warm-up stage of the toy example and of linear models."""
+"""Least-squares and logistic plug-ins: the warm-up of the toy example and of linear models."""
 
 import numpy as np
 from scipy.special import expit
