@@ -255,7 +255,7 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
     """Proposition 3: residual correlation under each distortion (left), least squares with many
     features (right).
     """
-    figure, (left, right) = new_figure(4.4, columns=2)
+    figure, (left, right) = new_figure(4.6, columns=2)
     left.axvspan(1.0, 60, color=COLORS["light"], alpha=0.35, linewidth=0)
     for name, path in record["metrics"]["paths"].items():
         look, points = PATHS[LABELS[name]], path["points"]
@@ -282,9 +282,9 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
         ax=right,
     )
     right.set(xlabel="features per eye / patients", ylabel=RHO12, ylim=(0.3, 0.8))
-    for ax, place in ((left, "lower right"), (right, "lower left")):
+    for ax in (left, right):
         ax.axhline(TRUE_R12, **TRUTH)
-        ax.legend(fontsize=8, loc=place)
+        ax.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
 
 
