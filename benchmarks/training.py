@@ -16,7 +16,6 @@ reports. Each part is one record.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -220,36 +219,19 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
 
 
 def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
-    """Run a worker task in ``count`` new processes, as ``accelerate launch`` starts them."""
+    """Run a worker task in ``count`` new processes, as torchrun starts them."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         own = ["-m", "benchmarks.training", "--worker", json.dumps(task), "--target", str(target)]
         own += ["--smoke"] if smoke else []
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        started = [
-            subprocess.Popen([sys.executable, *own], env=_place(k, count, port))
-            for k in range(count)
-        ]
-        ended = [process.wait() for process in started]
-        if any(ended) or not target.is_file():
+        # one alone is started as ever; torchrun would leave each of several a single thread
+        several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        command = [sys.executable, *(several if count > 1 else []), *own]
+        threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+        ended = subprocess.run(command, env=os.environ | threads).returncode
+        if ended or not target.is_file():
             raise SystemExit(f"the task {task} on {count} processes ended with {ended}")
         return json.loads(target.read_text())
-
-
-def _place(k: int, count: int, port: str) -> dict[str, str]:
-    """Return the environment that a launcher gives to process ``k``."""
-    if count == 1:
-        return dict(os.environ)
-    return os.environ | {
-        "RANK": str(k),
-        "LOCAL_RANK": str(k),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
 
 
 def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:

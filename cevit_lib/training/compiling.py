@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from cevit_lib.errors import WronglyCompiledWarning
 
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
-MOVED = (
-    0.02  # SD of what the weights are moved by, for what starts at zero hides what it multiplies
-)
+# SD of what the weights are moved by, for what starts at zero hides what it multiplies
+MOVED = 0.02
 
 
 @contextlib.contextmanager
@@ -119,31 +118,25 @@ def run_and_differentiate(
     parts: Iterable[Tensor],
     precision: contextlib.AbstractContextManager,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return outputs, and the gradients of their sum of squares by name; afterwards no weight holds
-    a gradient.
+    """Return outputs, and the gradients of their sum of squares by name.
 
     Patients stand in the outputs' last dimension but one.
     """
-    outputs = []
-    try:
-        for part in parts:
-            with precision:
-                value = run(part).float()
-            value.square().sum().backward()
-            outputs.append(value.detach().clone())
-        found = {
-            name: value.grad.clone() for name, value in trained.items() if value.grad is not None
-        }
-    finally:
-        for value in trained.values():
-            value.grad = None
-    return torch.cat(outputs, -2), found
+    names = [name for name, value in trained.items() if value.requires_grad]
+    outputs, weights = [], [trained[name] for name in names]
+    total = [torch.zeros_like(value) for value in weights]
+    for part in parts:
+        with precision:
+            value = run(part).float()
+        found = torch.autograd.grad(value.square().sum(), weights, materialize_grads=True)
+        total = [before + more for before, more in zip(total, found, strict=True)]
+        outputs.append(value.detach().clone())
+    return torch.cat(outputs, -2), dict(zip(names, total, strict=True))
 
 
 def _varies(part: nn.Module) -> bool:
-    rates = [
-        getattr(part, name, None) for name in ("p", "prob", "drop_prob")
-    ]  # Dropout, PatchDropout, DropPath
+    # of Dropout, PatchDropout, DropPath
+    rates = [getattr(part, name, None) for name in ("p", "prob", "drop_prob")]
     by_batch = getattr(part, "running_mean", None) is not None
     return by_batch or any(isinstance(rate, float) and rate > 0 for rate in rates)
 

@@ -141,10 +141,8 @@ class Ensemble:
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
         self.plain = _batched(models[0])
-        compile = program is None and compiled
-        self.program = (
-            torch.compile(self.plain, dynamic=False) if compile else program or self.plain
-        )
+        own = torch.compile(self.plain, dynamic=False) if compiled else self.plain
+        self.program = program or own
 
     def copy(self) -> "Ensemble":
         """Return an ensemble with the same weights that trains on its own (and shares what was
@@ -263,22 +261,11 @@ class EnsembleCopulaLoss:
                 f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}."
             )
         parts = [likelihood_constants(one.detach()) for one in parameters]
-        stack = {
-            name: torch.cat([getattr(part, name) for part in parts]).float().to(device)
-            for name in ("precision", "loading", "inverse_sd", "correlation", "constant")
-        }
-        self.precision, self.loading = (
-            stack["precision"],
-            stack["loading"],
-        )  # (members, p0, p0), (members, 2, p0)
-        self.inverse_sd, self.correlation = (
-            stack["inverse_sd"][:, None],
-            stack["correlation"][:, 0, 1, None],
-        )
-        self.constant = stack["constant"]  # (members,)
-        self.inverse_scale = (
-            torch.stack([part.inverse_scale for part in parts])[:, None].float().to(device)
-        )
+        stacks = [torch.stack(each).float().to(device) for each in zip(*parts, strict=True)]
+        precision, loading, self.inverse_sd, correlation, constant, scale = stacks
+        # (members, p0, p0), (members, 2, p0), (members,)
+        self.precision, self.loading, self.constant = precision[:, 0], loading[:, 0], constant[:, 0]
+        self.correlation, self.inverse_scale = correlation[..., 0, 1], scale[:, None]
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return ``(members,)`` losses of outputs and complete responses ``(members, b, p)``."""
@@ -335,26 +322,24 @@ class EnsembleTrainer(Trainer):
                 f"{', '.join(map(str, counts))}: an ensemble needs one of each for every member."
             )
         optimizer = recipe.build_optimizer(ensemble.parameters.values(), stacked=True)
-        super().__init__(optimizer, recipe, stage)
+        super().__init__(optimizer, recipe, stage, members.rows.shape[1])
         self.ensemble, self.members, self.loss, self.orders = ensemble, members, loss, orders
         for rng in orders:  # the number that seeds a single network's dropout: orders then agree
             rng.integers(2**63)
 
     def draw(self) -> Sequence[Tensor]:
-        rows, n = self.members.rows, self.members.rows.shape[1]
-        pairs = zip(rows, self.orders, strict=True)
-        order = np.stack([own[rng.permutation(n)] for own, rng in pairs])
+        pairs = zip(self.members.rows, self.orders, strict=True)
+        order = np.stack([own[rng.permutation(self.patients)] for own, rng in pairs])
         whole = torch.as_tensor(order, device=self.ensemble.device)  # one transfer an epoch
-        return whole.tensor_split(-(-n // self.recipe.batch_size), 1)
+        return whole.tensor_split(self.steps, 1)
 
     def backward(self, number: int, rows: Tensor) -> Tensor:
-        n = self.members.rows.shape[1]
-        steps = -(-n // self.recipe.batch_size)
         with autocast(self.ensemble.device, self.recipe.precision):
             outputs = self.ensemble(self.members.images[rows].float())
         values = self.loss(outputs.float(), self.members.inside(rows))
         values.sum().backward()  # members share no weight: each has the gradient of its own mean
-        return values.detach() * (rows.shape[1] * steps / n)  # its mean is over patients
+        share = rows.shape[1] * self.steps / self.patients  # its mean is over patients
+        return values.detach() * share
 
     def clip(self) -> Tensor:
         """Scale each member's gradient where it is too long; return the norms ``(members,)``."""

@@ -206,18 +206,18 @@ class NetworkTrainer(Trainer):
         stage: str,
         device: torch.device,
     ) -> None:
-        super().__init__(recipe.build_optimizer(model.parameters()), recipe, stage)
+        optimizer = recipe.build_optimizer(model.parameters())
+        super().__init__(optimizer, recipe, stage, len(task.y))
         self.model, self.task, self.rng, self.device = model, task, rng, device
         self.images, self.y = Batches(task.data, device), task.y.to(device, torch.float32)
         self.checked = Batches(task.validation[0], device) if task.validation else None
         self.forward: Callable | None = None if recipe.compiled else model
 
     def draw(self) -> list[np.ndarray]:
-        steps = -(-len(self.y) // self.recipe.batch_size)
         if self.forward is None:  # not before: a stage that had ended needs no program
-            self.forward = self._compile(np.array_split(np.arange(len(self.y)), steps)[0])
+            self.forward = self._compile(np.array_split(np.arange(self.patients), self.steps)[0])
         self.model.train()
-        return np.array_split(self.rng.permutation(len(self.y)), steps)
+        return np.array_split(self.rng.permutation(self.patients), self.steps)
 
     def backward(self, number: int, rows: np.ndarray) -> Tensor:
         try:

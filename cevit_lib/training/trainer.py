@@ -23,10 +23,15 @@ class Trainer(ABC):
         How to optimise.
     stage : str
         Name for traces and messages.
+    patients : int
+        How many take part in an epoch.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, recipe: Recipe, stage: str) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, recipe: Recipe, stage: str, patients: int
+    ) -> None:
         self.optimizer, self.recipe, self.stage = optimizer, recipe, stage
+        self.patients, self.steps = patients, -(-patients // recipe.batch_size)
         self.done, self.rate = 0, 0.0
         self.trained = [p for group in optimizer.param_groups for p in group["params"]]
 
