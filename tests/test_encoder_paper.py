@@ -3,8 +3,6 @@ reloading."""
 
 import contextlib
 import json
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -154,30 +152,6 @@ def test_lora_adds_no_float32_copies_under_autocast(images):
     with torch.autocast("cpu", torch.bfloat16):
         backbone(images[:, 0])
     assert seen == [torch.bfloat16]
-
-
-def test_saved_models_give_the_same_outputs_in_another_process(images, tmp_path):
-    from cevit_lib.training import Fit, Standardisation, save_model
-
-    model = build()
-    fit = Fit(
-        model, Standardisation.none(2), None, [], ("a_OS", "a_OD", "b_OS", "b_OD"), 2, ("OS", "OD")
-    )
-    save_model(fit, tmp_path / "model")
-    torch.save(images, tmp_path / "images.pt")
-    torch.save(model(images).detach(), tmp_path / "outputs.pt")
-    code = f"""
-import torch
-from pathlib import Path
-from cevit_lib.training import load_model
-
-folder = Path(r"{tmp_path}")
-x, y = (torch.load(folder / n, weights_only=True) for n in ("images.pt", "outputs.pt"))
-assert torch.equal(load_model(folder / "model").model(x), y)
-"""
-    root = Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("alpha", [None, 16])

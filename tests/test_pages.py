@@ -355,11 +355,3 @@ def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
     assert [path.name for path in final.glob("*.ipynb")] == ["fine.ipynb"]
     assert not (tmp_path / "_build").exists(), "a book with a faulty page was built all the same"
     assert pages.main(["build"]) == 1
-
-
-def test_the_contents_name_only_files_that_exist_or_are_made():
-    names = pages.contents(ROOT)
-    assert len(names) == len(set(names))
-    for name in names:
-        if Path(name).parent not in (pages.EXECUTED, pages.REFERENCE):
-            assert (ROOT / f"{name}.md").is_file(), name

@@ -34,21 +34,25 @@ def test_left_eye_first_and_refraction_continuous_or_binary(little_papila):
     assert everybody.covariates.tolist() == [[[47, 0], [47, 0]], [[60, 1], [60, 1]]]
 
 
-def test_what_is_wrong_is_named(little_papila, tmp_path, monkeypatch):
-    for arguments in (dict(missing="all"), dict(myopia=float("nan"))):
-        with pytest.raises(ParameterError):
-            load_papila(little_papila, **arguments)
-    (little_papila / "clinical.csv").write_text(HEADER + ROWS.replace("24.5", "245"))
-    with pytest.raises(DataError, match=r"line 3, column 'axial_length': '245' is outside"):
-        load_papila(little_papila)
-    (little_papila / "clinical.csv").unlink()
-    with pytest.raises(
-        DataError, match=r"clinical.csv cannot be read.*10.6084/m9.figshare.14798004"
-    ):
-        load_papila(little_papila)
-    monkeypatch.delenv("CEVIT_DATA", raising=False)
-    with pytest.raises(DataError, match="CEVIT_DATA"):
-        load_papila()
+@pytest.mark.parametrize(
+    "table, options, error, told",
+    [
+        (HEADER + ROWS, {"missing": "all"}, ParameterError, "missing"),
+        (HEADER + ROWS, {"myopia": float("nan")}, ParameterError, "myopia"),
+        (
+            HEADER + ROWS.replace("24.5", "245"),
+            {},
+            DataError,
+            "line 3, column 'axial_length': '245' is outside",
+        ),
+        (None, {}, DataError, r"clinical.csv cannot be read.*10.6084/m9.figshare.14798004"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, table, options, error, told):
+    if table:
+        (tmp_path / "clinical.csv").write_text(table)
+    with pytest.raises(error, match=told):
+        load_papila(tmp_path, **options)
 
 
 def test_the_real_table_has_its_counts_and_values(papila_folder):

@@ -112,12 +112,22 @@ def test_stages_set_the_size_of_the_network():
     assert sizes[-1] == sum(p.numel() for p in whole.parameters()) == 11_176_512
 
 
-def test_refusals_say_what_to_do(both_eyes, pairs):
-    with pytest.raises(ShapeError, match=r"\(n, 1, 1, height, width\).*one eye"):
-        CeCNN(pretrained=False, in_chans=1)(pairs)
-    with pytest.raises(ShapeError, match="in_chans"):
-        both_eyes(torch.zeros(2, 2, 3, 72, 72))
-    with pytest.raises(ParameterError, match="1 to 4 stages"):
-        CeCNN("resnet18", False, stages=5)
-    with pytest.raises(ParameterError, match="give a ResNet"):
-        CeCNN("vit_tiny_patch16_224", False)
+@pytest.mark.parametrize(
+    "kind, shape, told",
+    [
+        (CeCNN, (3, 2, 1, 72, 72), r"\(n, 1, 1, height, width\).*one eye"),
+        (OUCopulaCNN, (2, 2, 3, 72, 72), "in_chans"),
+    ],
+)
+def test_images_of_another_shape_are_refused(kind, shape, told):
+    with pytest.raises(ShapeError, match=told):
+        build(kind)(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    "name, stages, told",
+    [("resnet18", 5, "1 to 4 stages"), ("vit_tiny_patch16_224", 2, "give a ResNet")],
+)
+def test_refusals_say_what_to_do(name, stages, told):
+    with pytest.raises(ParameterError, match=told):
+        CeCNN(name, False, stages=stages)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
-from cevit_lib.records import add_arms
+from cevit_lib.records import add_arms, load_records
 from cevit_lib.records.recipes import STUDIES
 from cevit_lib.records.store import refuse_unpublishable
 from studies.__main__ import main
@@ -64,17 +64,12 @@ def test_two_workers_make_the_records_of_one_process(tmp_path):
 def test_a_fit_that_fails_is_listed_and_stops_no_other(tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match=r"3 of 4 .* numbers 3\. the predictor has"):
         PLANTED.run("paper", tmp_path, only=[3, 0, 1, 2])
-    monkeypatch.setattr("studies.study.load_records", lambda *a, **k: PLANTED_RECORDS(tmp_path))
+    made = load_records(NAME, publication=False, folder=tmp_path)
+    monkeypatch.setattr("studies.study.load_records", lambda *a, **k: made)
     grid = PLANTED.collect("stored", tmp_path)
     assert grid.note == "3 of 4 folds" and not grid.smoke
     with pytest.raises(ProvenanceError, match="has 3 of 4 records; make it from a clean commit"):
         grid.whole()
-
-
-def PLANTED_RECORDS(folder):
-    from cevit_lib.records import load_records
-
-    return load_records(NAME, publication=False, folder=folder)
 
 
 def test_fits_of_one_shape_are_made_side_by_side(tmp_path):

@@ -14,7 +14,7 @@ import timm
 import torch
 
 from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
-from cevit_lib.datasets import PairedEyes, SyntheticPairs
+from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     DataError,
@@ -197,15 +197,6 @@ def test_reruns_are_equal_bit_for_bit_and_leave_torchs_randomness_alone():
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_missing_responses_are_left_out_not_spread():
-    data = draw(40)
-    y = data.y.clone()
-    y[::3, 0] = y[1::3, 3] = float("nan")
-    part = PairedEyes(data.images, y, data.ids, data.responses, 2)
-    fit = fit_warm_up(build(), part, QUICK, rng=np.random.default_rng(0))
-    assert torch.isfinite(predict_outputs(fit, part)).all()
 
 
 BROKEN = draw(40).images.clone()
