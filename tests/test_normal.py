@@ -19,7 +19,8 @@ from cevit_lib.normal import (
     log_bivariate_normal_cdf_with_gradients,
     log_normal_cdf,
 )
-from cevit_lib.normal.wedge import log_wedge_value
+from cevit_lib.normal.bivariate import log_cdf_of_pairs
+from cevit_lib.normal.wedge import correlation_slope, log_wedge_value
 
 REFERENCE = Path(__file__).with_name("reference")
 SWITCHES = [0.0, 0.924, -0.924, 0.925, -0.925, 0.926, -0.926, 0.9999, -0.9999]
@@ -230,7 +231,8 @@ def test_gradcheck_and_gradgradcheck(x, y, r):
 def test_pairs_that_share_their_nodes(rho, digits):
     x, y = 2 * torch.randn(2, 3000, generator=torch.Generator().manual_seed(5)).double()
     sign = torch.arange(3000).remainder(3).double() - 1
-    shared = log_bivariate_normal_cdf_with_gradients(x, y, rho, sign, digits)
+    value, slopes = log_cdf_of_pairs(torch.stack((x, y), -1), sign, rho, digits)
+    shared = value, *slopes.unbind(-1), correlation_slope(x, y, rho * sign, value)
     single = log_bivariate_normal_cdf_with_gradients(x, y, rho * sign)
     for got, expected in zip(shared, single, strict=True):
         torch.testing.assert_close(got, expected, rtol=3 * 10.0**-digits, atol=1e-9 * 10.0**-digits)

@@ -17,11 +17,12 @@ from cevit_lib.copula import scores_given
 from cevit_lib.estimation.correlation import complete_objective
 from cevit_lib.estimation.observed import Observed, Pattern
 from cevit_lib.normal import (
-    log_bivariate_normal_cdf_with_gradients,
     log_multivariate_normal_cdf,
     truncated_normal_mean,
     truncated_normal_variance,
 )
+from cevit_lib.normal.bivariate import log_cdf_of_pairs
+from cevit_lib.normal.wedge import correlation_slope
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 #: Patients handled at a time: their work arrays then stay in the processor's cache, and memory does
@@ -111,12 +112,10 @@ def slopes_of_pairs(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     sd = np.sqrt(np.diag(covariance))
     b = part.sign * (mean - part.threshold) / sd
     flip, r = part.sign[:, 0] * part.sign[:, 1], covariance[0, 1] / sd.prod()
-    found = log_bivariate_normal_cdf_with_gradients(
-        *torch.from_numpy(b.T.copy()), r, torch.from_numpy(flip), digits=12
-    )
-    log_probability, first, second, by_r = (each.numpy() for each in found)
-    by_b = np.stack([first, second], axis=1)
-    by_r = flip @ by_r
+    limits, signs = torch.from_numpy(b), torch.from_numpy(flip)
+    value, slopes = log_cdf_of_pairs(limits, signs, r, digits=12)
+    by_r = flip @ correlation_slope(*limits.unbind(-1), signs * r, value).numpy()
+    log_probability, by_b = value.numpy(), slopes.numpy()
     own = np.diag(np.einsum("nj,nj->j", b, by_b) + r * by_r) / covariance.diagonal()
     across = by_r * (1.0 - np.eye(2)) / sd.prod()
     return log_probability, part.sign * by_b / sd, 0.5 * (across - own)

@@ -6,12 +6,13 @@
 
 For custom losses and E-steps, elementwise on tensors and without autograd:
 
-``log_bivariate_normal_cdf_with_gradients(x, y, correlation, sign=None, digits=None)``
-    ``log Phi_2`` and its slopes in both limits and in the correlation. With ``sign`` (n,), of 1, -1
-    or 0, and one number for ``correlation``, row ``i`` has the correlation ``sign[i] *
-    correlation``: the pairs of an E-step share ``|rho|``, and with it the nodes of an integral.
-    That is quick, most of all with ``digits=8``, which takes it for probabilities down to 1e-7 (12
-    digits: 1e-3).
+``log_bivariate_normal_cdf_with_gradients(x, y, correlation)``
+    ``log Phi_2`` and its slopes in both limits and in the correlation.
+``bivariate.log_cdf_of_pairs(limits, sign, correlation, digits)``
+    The same, less the slope in the correlation, for pairs that share its size: row ``i`` has the
+    correlation ``sign[i] * correlation``, ``sign`` being 1, -1 or 0. The pairs of an E-step share
+    ``|rho|``, and with it the nodes of an integral. That is quick, most of all with ``digits=8``,
+    which takes it for probabilities down to 1e-7 (12 digits: 1e-3).
 ``truncated_bivariate_normal_moments(limit, mean, covariance, side)``
     Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1)
     its limit.

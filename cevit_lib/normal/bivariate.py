@@ -20,12 +20,7 @@ from cevit_lib.normal.univariate import (
     log_normal_cdf,
     may_branch,
 )
-from cevit_lib.normal.wedge import (
-    correlation_slope,
-    finite,
-    log_wedge_slopes,
-    log_wedge_value,
-)
+from cevit_lib.normal.wedge import finite, log_wedge_slopes, log_wedge_value
 
 DIGITS = {torch.float32: 6, torch.float64: 12}
 SQRT_TWO_PI = math.sqrt(2 * math.pi)
@@ -121,11 +116,7 @@ def absolute_probability(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
 
 
 def log_bivariate_normal_cdf_with_gradients(
-    x: Tensor,
-    y: Tensor,
-    correlation: Tensor | float,
-    sign: Tensor | None = None,
-    digits: int | None = None,
+    x: Tensor, y: Tensor, correlation: Tensor | float
 ) -> BivariateDerivatives:
     """``log Phi_2`` and its derivatives in one pass, without autograd, elementwise.
 
@@ -134,14 +125,7 @@ def log_bivariate_normal_cdf_with_gradients(
     x, y : Tensor
         Upper limits.
     correlation : Tensor or float
-        Broadcasts with them; one number if ``sign`` is given.
-    sign : Tensor (n,), optional
-        ``+1``, ``-1`` or 0: row ``i`` of float64 limits ``(n,)`` on a CPU has the correlation
-        ``sign[i] * correlation``. An E-step's pairs are such; they share their nodes, which is
-        quick.
-    digits : {6, 8, 12}, optional
-        How many digits of ``Phi_2`` are right; by default what the dtype holds, with ``sign`` all
-        12.
+        Broadcasts with them. For pairs that share its size see :func:`log_cdf_of_pairs`.
 
     Returns
     -------
@@ -149,15 +133,10 @@ def log_bivariate_normal_cdf_with_gradients(
         Computed in float64 and rounded to the dtype of the operands.
     """
     with torch.no_grad():
-        if sign is None:
-            (x, y, correlation), dtype = _in_double(x, y, correlation)
-            value = log_bivariate_value(x, y, correlation, digits or DIGITS[dtype])
-            slopes = log_wedge_slopes(x, y, correlation, value)
-            return BivariateDerivatives(*(v.to(dtype) for v in (value, *slopes)))
-        limits = torch.stack((x, y), -1)
-        value, slopes = log_cdf_of_pairs(limits, sign, correlation, digits or 12)
-        by_correlation = correlation_slope(x, y, sign * correlation, value)
-        return BivariateDerivatives(value, *slopes.unbind(-1), by_correlation)
+        (x, y, correlation), dtype = _in_double(x, y, correlation)
+        value = log_bivariate_value(x, y, correlation, DIGITS[dtype])
+        slopes = log_wedge_slopes(x, y, correlation, value)
+        return BivariateDerivatives(*(v.to(dtype) for v in (value, *slopes)))
 
 
 def log_cdf_of_pairs(
@@ -176,7 +155,8 @@ def log_cdf_of_pairs(
         1, -1 or 0, times ``correlation`` the row's own.
     correlation : float
     digits : {6, 8, 12}
-        See :func:`log_bivariate_normal_cdf_with_gradients`.
+        How many digits of ``Phi_2`` are right. The slope in the correlation, where it is wanted, is
+        ``cevit_lib.normal.wedge.correlation_slope``.
     """
     rho = sign * correlation
     nodes = shared_nodes(correlation)
