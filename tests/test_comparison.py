@@ -71,11 +71,12 @@ def test_the_corrected_interval_belongs_to_the_corrected_test(shift):
     assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
 
 
-def test_refuses_arrays_that_do_not_match():
-    with pytest.raises(ShapeError, match=r"\(3,\)"):
-        compare_paired([1, 2, 3], [1, 2])
-    with pytest.raises(ShapeError, match="2 or more"):
-        compare_paired([1], [1])
+@pytest.mark.parametrize(
+    ("a", "b", "told"), [([1, 2, 3], [1, 2], r"\(3,\)"), ([1], [1], "2 or more")]
+)
+def test_refuses_arrays_that_do_not_match(a, b, told):
+    with pytest.raises(ShapeError, match=told):
+        compare_paired(a, b)
 
 
 def test_holm_by_hand_keeps_order_and_leaves_nan_out():

@@ -192,12 +192,16 @@ def test_same_seed_same_chain_and_a_generator_moves_on():
     assert not np.allclose(three, four)
 
 
-def test_too_few_sweeps_are_refused():
-    outputs, y = toy(4, n=50)
-    with pytest.raises(ValueError, match="at least 4 draws"):
-        RankLikelihoodMCMC(sweeps=100, burn_in=90, thin=10).fit(outputs, y)
-    with pytest.raises(ValueError, match="burn_in"):
-        MonteCarloEM(max_iter=20, burn_in=15).fit(outputs, y)
+@pytest.mark.parametrize(
+    "estimator, told",
+    [
+        (RankLikelihoodMCMC(sweeps=100, burn_in=90, thin=10), "at least 4 draws"),
+        (MonteCarloEM(max_iter=20, burn_in=15), "burn_in"),
+    ],
+)
+def test_too_few_sweeps_are_refused(estimator, told):
+    with pytest.raises(ValueError, match=told):
+        estimator.fit(*toy(4, n=50))
 
 
 # ---------------------------------------------------------------- the toy example's data

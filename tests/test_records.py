@@ -103,14 +103,20 @@ def test_identity_is_the_fit_not_the_order_in_which_it_was_written():
     assert len({one, *others}) == 6
 
 
-def test_an_unknown_study_or_scale_is_refused():
-    with pytest.raises(
-        ProvenanceError,
-        match="'nosuch' has no recipe version; add a line to cevit_lib/records/studies.json",
-    ):
-        new_record("nosuch", {"a": 1}, [0], {})
-    with pytest.raises(ProvenanceError, match="scale is one of paper, smoke, got 'stored'"):
-        new_record(STUDY, {"a": 1}, [0], {}, scale="stored")
+@pytest.mark.parametrize(
+    ("name", "scale", "told"),
+    [
+        (
+            "nosuch",
+            "paper",
+            "'nosuch' has no recipe version; add a line to cevit_lib/records/studies.json",
+        ),
+        (STUDY, "stored", "scale is one of paper, smoke, got 'stored'"),
+    ],
+)
+def test_an_unknown_study_or_scale_is_refused(name, scale, told):
+    with pytest.raises(ProvenanceError, match=told):
+        new_record(name, {"a": 1}, [0], {}, scale=scale)
 
 
 # ---- writing  ----

@@ -82,16 +82,27 @@ def test_decimal_commas(tmp_path):
         ";", [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")]
     )  # the typographic minus of a report
     assert load(tmp_path, minus).y[0].tolist() == [24, 23, 0, 1]
-    with pytest.raises(
-        DataError, match=r"line 2, column 'al': '26,1' has a comma, line 3 has '25.5'"
-    ):
-        load(tmp_path, text.replace("25,5", "25.5"))
-    three = long_text(";", [("1", "OD", "23,456", "-1"), ("1", "OS", "24,100", "-2")])
-    with pytest.raises(DataError, match="'23,456' may be a decimal mark or part thousands"):
-        load(tmp_path, three)
-    assert load(tmp_path, three, {**LONG, "decimal": ","}).y[0, :2].tolist() == [24.1, 23.456]
-    with pytest.raises(DataError, match=r"'1\.234,5' is no number"):
-        load(tmp_path, three.replace("23,456", "1.234,5"), {**LONG, "decimal": ","})
+    assert load(tmp_path, THREE, {**LONG, "decimal": ","}).y[0, :2].tolist() == [24.1, 23.456]
+
+
+THREE = long_text(";", [("1", "OD", "23,456", "-1"), ("1", "OS", "24,100", "-2")])
+
+
+@pytest.mark.parametrize(
+    "text, layout, message",
+    [
+        (
+            long_text(";").replace(".", ",").replace("25,5", "25.5"),
+            {},
+            r"line 2, column 'al': '26,1' has a comma, line 3 has '25.5'",
+        ),
+        (THREE, {}, "'23,456' may be a decimal mark or part thousands"),
+        (THREE.replace("23,456", "1.234,5"), {"decimal": ","}, r"'1\.234,5' is no number"),
+    ],
+)
+def test_marks_that_may_be_read_in_two_ways_are_named(tmp_path, text, layout, message):
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, text, {**LONG, **layout})
 
 
 @pytest.mark.parametrize(
@@ -210,20 +221,25 @@ def test_what_is_wrong_is_named_by_line_and_column(tmp_path, old, new, message):
         load(tmp_path, text.replace(old, new, 1), {**LONG, "limits": {"AL": [15, 40]}})
 
 
-def test_files_that_are_no_table(tmp_path):
+@pytest.mark.parametrize(
+    "content, layout, message",
+    [
+        (b"", {}, "0 lines"),
+        (b"id,eye\n", {}, "1 lines"),
+        (b"PK\x03\x04", {}, "no text file"),
+        (
+            b"id,eye,al,se\n1,OD,\xff,0\n",
+            {"encoding": "utf-8"},
+            "line 2: not utf-8 text",
+        ),
+        (b"id,eye,al,se\n1,OD,\xe9,0\n\x81,OD,,\n", {}, "line 3: not cp1252 text"),
+    ],
+)
+def test_files_that_are_no_table(tmp_path, content, layout, message):
     with pytest.raises(DataError, match="cannot be read: No such file"):
-        load_paired_table(tmp_path / "none.csv", layout=LONG)
-    for content, message in (
-        (b"", "0 lines"),
-        (b"id,eye\n", "1 lines"),
-        (b"PK\x03\x04", "no text file"),
-    ):
-        with pytest.raises(DataError, match=message):
-            load(tmp_path, content)
-    with pytest.raises(DataError, match="line 2: not utf-8 text"):
-        load(tmp_path, b"id,eye,al,se\n1,OD,\xff,0\n", {**LONG, "encoding": "utf-8"})
-    with pytest.raises(DataError, match="line 3: not cp1252 text"):
-        load(tmp_path, b"id,eye,al,se\n1,OD,\xe9,0\n\x81,OD,,\n")
+        load_paired_table(tmp_path / "eyes.csv", layout=LONG)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, content, {**LONG, **layout})
 
 
 @pytest.mark.parametrize(
