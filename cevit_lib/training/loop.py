@@ -293,14 +293,13 @@ class NetworkTrainer(Trainer):
         """Return the mean loss over the validation patients; processes take a share each."""
         crew, y = processes(), self.task.validation[1]
         rows = crew.share(np.arange(len(y)))
-        exact = "cpu" if self.device.type == "mps" else self.device  # MPS has no float64
-        total = torch.zeros((), dtype=torch.float64, device=exact)
+        total = 0.0
         if len(rows):
             outputs = outputs_of(self.model, self.checked, rows, self.recipe.precision)
             with torch.no_grad():
                 loss = self.task.loss(outputs, y[torch.as_tensor(rows)].to(outputs))
-            total += float(loss) * len(rows)
-        return float(crew.add(total)) / len(y)
+            total = float(loss) * len(rows)
+        return sum(crew.everyone(total)) / len(y)
 
     def spread(self) -> float:
         """Return the largest SD of an output over (at most 256) training patients."""

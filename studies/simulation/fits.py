@@ -84,7 +84,7 @@ class Batch:
     """Fits of one shape in one program: their data, networks, and what came of every stage."""
 
     def __init__(self, fits: list[Fit], device: torch.device, compiled: bool = True) -> None:
-        self.begun, self.clock, self.fits = time.perf_counter(), Clock(device), fits
+        self.clock, self.fits = Clock(device), fits
         self.first, self.device, self.how = fits[0][0], device, "not compiled"
         self.warm_up = Recipe(**self.first["warm_up"])
         self.data, self.patients, members = assemble(fits, device)
@@ -207,7 +207,6 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.times, self.last = device, {}, time.perf_counter()
-        self.begun = self.last
 
     def mark(self, stage: str) -> None:
         if self.device.type == "cuda":
@@ -216,11 +215,6 @@ class Clock:
         self.times[stage], self.last = now - self.last, now
         if self.device.type == "cuda":  # stages of many fits take minutes; on a CPU fits are small
             print(f"  {stage}: {self.times[stage]:.0f} s", flush=True)
-
-    @property
-    def total(self) -> float:
-        """Seconds until the last reading."""
-        return self.last - self.begun
 
     def told(self) -> dict[str, float]:
         """Return the seconds as a record names them."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_ind
+from scipy.stats import t, ttest_ind
 
 from cevit_lib.records import paper_numbers
 from studies.comparison import compare_paired
@@ -314,12 +314,11 @@ def gamma_errors(records: Iterable[dict]) -> dict[str, np.ndarray]:
     5.
     """
     mean = gamma_frame(records).groupby(["estimate", "entry"], sort=False)["error"].mean()
-    found = {}
+    found, upper = {}, tuple(zip(*ENTRIES.values(), strict=True))
     for estimate in mean.index.unique("estimate"):
         matrix = np.zeros((4, 4))
-        for entry, (i, j) in ENTRIES.items():
-            matrix[i, j] = matrix[j, i] = mean[estimate, entry]
-        found[estimate] = matrix
+        matrix[upper] = mean[estimate][list(ENTRIES)]
+        found[estimate] = matrix + matrix.T
     return found
 
 
@@ -410,8 +409,6 @@ def implied_pairs(d: float, p: float) -> int:
     """Return the number of pairs for which a paired t-test with Cohen's d_z = ``d`` gives the
     two-sided ``p``.
     """
-    from scipy.stats import t
-
     counts = np.arange(3, 2000)
     return int(counts[np.abs(2 * t.sf(abs(d) * np.sqrt(counts), counts - 1) - p).argmin()])
 
@@ -423,10 +420,8 @@ def tuning_frame(records: Iterable[dict]) -> pd.DataFrame:
     rows = []
     for record in records:
         c = record["configuration"]["warm_up"]
-        losses = [
-            entry["validation_loss"] for entry in record["trace"] if entry["stage"] == "warm-up"
-        ]
-        losses = [math.nan if loss is None else loss for loss in losses]
+        trace = [entry for entry in record["trace"] if entry["stage"] == "warm-up"]
+        losses = np.array([entry["validation_loss"] for entry in trace], dtype=float).tolist()
         rows.append(
             {
                 "learning rate": c["learning_rate"],
@@ -587,23 +582,13 @@ def epoch_price(records: Iterable[dict]) -> float:
 def curves(records: Iterable[dict]) -> pd.DataFrame:
     """Return the mean training and held-out loss over fits, by stage and epoch."""
     frame = pd.DataFrame([entry for record in records for entry in record["trace"]])
-    frame["validation_loss"] = frame["validation_loss"].astype(float)
-    return (
-        frame.groupby(["stage", "epoch"], sort=False)[["loss", "validation_loss"]]
-        .mean()
-        .reset_index()
-    )
+    groups = frame.astype({"validation_loss": float}).groupby(["stage", "epoch"], sort=False)
+    return groups[["loss", "validation_loss"]].mean().reset_index()
 
 
 def costs(records: Iterable[dict]) -> pd.DataFrame:
     """Return seconds of one fit by stage: what all fits of a program took, shared out over them."""
-    rows = []
-    for record in records:
-        times = record["times"]
-        stages = {
-            key.removesuffix(" (all fits)"): value
-            for key, value in times.items()
-            if key.endswith(" (all fits)")
-        }
-        rows.append({stage: value / times["fits"] for stage, value in stages.items()})
-    return pd.DataFrame(rows).mean().rename("seconds a fit").to_frame()
+    times = pd.DataFrame([record["times"] for record in records])
+    seconds = times.filter(like=" (all fits)").div(times["fits"], axis=0).mean()
+    seconds.index = seconds.index.str.removesuffix(" (all fits)")
+    return seconds.rename("seconds a fit").to_frame()
