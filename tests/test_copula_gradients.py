@@ -7,6 +7,7 @@ import pytest
 import torch
 from copula_oracles import GAMMA, MEASURED, OUTPUTS, SCALE
 from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, jacrev, vmap
 
 from benchmarks.likelihood import saved_bytes
 from cevit_lib.copula import CopulaParameters, log_density
@@ -95,8 +96,6 @@ def test_saved_for_backward_is_48_bytes_an_observation(missing):
 
 
 def test_torch_func():
-    from torch.func import grad, jacrev, vmap
-
     def total(v, y):
         return log_density(v, y, PAPER, validate=False).sum()
 

@@ -257,13 +257,19 @@ def write_papila(folder, eyes):
 
 
 def test_papila_is_read_as_its_archive_has_it_and_its_slips_are_put_right(tmp_path):
-    right = [("002", 47, 0, 0.75, -1.75, 23.64), ("077", 68, 0, None, 0.5, 25.51)]
-    left = [("002", 47, 0, -0.5, -1.5, 23.77), ("077", 68, 0, 1, -1, None)]
-    right, left = (
-        [*right, ("150", 81, 1, 2, -200, 22.55)],
-        [*left, ("150", 81, 1, 2, -1, 22.5)],
-    )
-    write_papila(tmp_path, {"OD": right, "OS": left})
+    eyes = {
+        "OD": [
+            ("002", 47, 0, 0.75, -1.75, 23.64),
+            ("077", 68, 0, None, 0.5, 25.51),
+            ("150", 81, 1, 2, -200, 22.55),
+        ],
+        "OS": [
+            ("002", 47, 0, -0.5, -1.5, 23.77),
+            ("077", 68, 0, 1, -1, None),
+            ("150", 81, 1, 2, -1, 22.5),
+        ],
+    }
+    write_papila(tmp_path, eyes)
     data = load_papila(tmp_path, missing="keep")
     assert data.ids == ("002", "077", "150")
     nan = float("nan")

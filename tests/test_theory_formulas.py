@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.integrate import dblquad
+from scipy.stats import truncnorm
 
 from cevit_lib.copula import CopulaParameters, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
@@ -213,8 +214,6 @@ def test_trace_is_two_only_where_both_matrices_agree():
 
 
 def test_truncated_variance_has_no_positive_lower_bound():
-    from scipy.stats import truncnorm
-
     for q in (2.0, 0.0, -1.0, -5.0, -15.0):
         assert theory.truncated_variance(q) == pytest.approx(truncnorm(-q, np.inf).var(), rel=1e-5)
     assert theory.truncated_variance(-19.999) == pytest.approx(
