@@ -12,7 +12,7 @@ import torch
 
 from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
 from cevit_lib.copula import CopulaParameters, condition_on
-from cevit_lib.datasets import PairedEyes
+from cevit_lib.datasets import ImageFiles, PairedEyes
 from cevit_lib.errors import DataError
 from cevit_lib.records.store import write_whole
 from cevit_lib.training import NOT_CLINICAL, Predictions
@@ -127,7 +127,9 @@ def photographs_of(data: PairedEyes) -> np.ndarray | None:
     """Return which eyes have a photograph, ``(n, 2)``; ``None`` where all have one because images
     lie in memory.
     """
-    return getattr(data.images, "seen", None)
+    if not isinstance(data.images, ImageFiles):
+        return None
+    return np.array([[path is not None for path in eyes] for eyes in data.images.paths])
 
 
 def write_table(table: pd.DataFrame, path: Path, source: str) -> None:
