@@ -85,8 +85,8 @@ MUTATIONS = [
     Mutation(
         "covariance term: the cross moment without its flip",
         "moments",
-        "by_r = flip @ by_r",
-        "by_r = by_r.sum()",
+        "by_r = flip @ correlation_slope(",
+        "by_r = np.ones(len(b)) @ correlation_slope(",
         STEP,
         "test_bivariate_moments_match_two_dimensional_integration",
         ((1, -1),),
