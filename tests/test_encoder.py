@@ -208,6 +208,7 @@ def test_merged_and_unmerged_lora_agree(mode):
         before = model(x)
     for undo in (False, True):
         merge_lora(model, undo=undo)
+        assert {layer.merged for layer in lora_layers(model).values()} == {not undo}
         with torch.inference_mode():
             torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
     assert (before - build(lora=mode)(x)).abs().max() > 1e-2  # LoRA did something
