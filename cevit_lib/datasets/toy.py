@@ -1,5 +1,4 @@
-"""The toy example of Supplement B.2: four responses and their covariates.
-"""
+"""The toy example of Supplement B.2: four responses and their covariates."""
 
 from dataclasses import dataclass
 

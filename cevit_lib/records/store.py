@@ -314,9 +314,7 @@ def load_records(
             records.append(record)
     if not records:
         wanted = f" with {configuration}" if configuration else ""
-        raise ProvenanceError(
-            f"no record of study {study!r}{wanted} in {where}; {remedy(study)}"
-        )
+        raise ProvenanceError(f"no record of study {study!r}{wanted} in {where}; {remedy(study)}")
     if expected is not None and len(records) < expected:
         raise ProvenanceError(
             f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}"
