@@ -1,1 +1,1 @@
-"""What the chapters compute beside the library, a folder a chapter; the library never imports it."""
+"""What the chapters compute beside the library, a folder each; the library never imports it."""

@@ -143,8 +143,8 @@ def moving_update(length: float = 1.0) -> MovingFigure:
     return MovingFigure(
         "update",
         _update_picture(length),
-        "A long left eye moves the expected right eye upwards, narrows it, and raises its chance of "
-        "high myopia",
+        "A long left eye moves the expected right eye upwards, narrows it, and raises its chance "
+        "of high myopia",
         [
             ("length", "left eye longer than predicted, SDs", length, -3.0, 3.0),
             ("label", "left eye highly myopic", ["unknown", "yes", "no"]),

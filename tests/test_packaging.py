@@ -107,7 +107,7 @@ def test_jupyter_book_and_its_theme_stay_below_the_versions_that_break_the_book(
 
 
 def test_environment_yml_agrees_with_pyproject():
-    """Conda's file asks for the same Python, in its syntax, and leaves other ranges to the package."""
+    """Conda's file asks for the same Python and leaves other ranges to the package."""
     rattler = pytest.importorskip("rattler", reason="py-rattler has no wheel for this platform")
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]

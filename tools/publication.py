@@ -44,8 +44,8 @@ if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
     address = "https://github.com/{repository}"
     clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address]
     subprocess.run([*clone, "/content/cevit"], check=True)
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "/content/cevit[vit,clinic,notebook]"]
-    subprocess.run(install, check=True)
+    package = "/content/cevit[vit,clinic,notebook]"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", package], check=True)
 if os.path.isdir("/content/cevit"):
     os.environ["CEVIT_ROOT"] = "/content/cevit"
 """

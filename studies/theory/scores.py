@@ -82,8 +82,8 @@ def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovari
     ]
     if arrays[0].shape != arrays[1].shape or arrays[0].ndim != 2 or len(arrays[0]) < 2:
         raise ShapeError(
-            f"outputs {arrays[0].shape} and truth {arrays[1].shape} must have the same shape (n, p), "
-            "n > 1: give both for the same patients and responses."
+            f"outputs {arrays[0].shape} and truth {arrays[1].shape} must have the same shape "
+            "(n, p), n > 1: give both for the same patients and responses."
         )
     covariances = [np.cov(scores_from_outputs(a, n_continuous), rowvar=False) for a in arrays]
     return StrongerCovariance(*covariances)
