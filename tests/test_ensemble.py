@@ -54,7 +54,8 @@ def study():
 def test_members_are_the_single_fits(study):
     data, members = study
     alone = [
-        fit_warm_up(network(k), d, RECIPE, rng=np.random.default_rng(k)) for k, d in enumerate(data)
+        fit_warm_up(network(k), d, RECIPE, rng=np.random.default_rng(k), device="cpu")
+        for k, d in enumerate(data)
     ]
     networks = SideBySide(
         Ensemble([network(k) for k in range(2)]),
@@ -65,9 +66,8 @@ def test_members_are_the_single_fits(study):
     traces = networks.train("warm-up", RECIPE, None, 0)
     outputs = networks.outputs("train")
     for k in range(2):
-        torch.testing.assert_close(
-            outputs[k], predict_outputs(alone[k], data[k]), atol=2e-5, rtol=0
-        )
+        expected = predict_outputs(alone[k], data[k], device="cpu")
+        torch.testing.assert_close(outputs[k], expected, atol=2e-5, rtol=0)
         for key in ("loss", "gradient_norm", "learning_rate"):
             together, single = (
                 [entry[key] for entry in trace] for trace in (traces[k], alone[k].trace)
@@ -83,8 +83,11 @@ def test_members_are_the_single_fits(study):
     twin = networks.copy()
     twin.train("copula", RECIPE, gammas, 1)
     for k, outputs in enumerate(twin.outputs("train")):
-        single = fit_copula(alone[k], data[k], gammas[k], RECIPE, rng=np.random.default_rng(9))
-        torch.testing.assert_close(outputs, predict_outputs(single, data[k]), atol=2e-5, rtol=0)
+        single = fit_copula(
+            alone[k], data[k], gammas[k], RECIPE, rng=np.random.default_rng(9), device="cpu"
+        )
+        expected = predict_outputs(single, data[k], device="cpu")
+        torch.testing.assert_close(outputs, expected, atol=2e-5, rtol=0)
     assert all(torch.equal(before[name], value) for name, value in own.items())  # the twin alone
 
 
