@@ -15,6 +15,7 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = os.environ.get("CEVIT_DATA")  # as it is before a test sets it aside
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +38,9 @@ def papila_folder() -> Path:
 
 
 def _data(name: str) -> Path:
-    named = os.environ.get("CEVIT_DATA")
-    folder = Path(named or "") / name
-    if not named or not folder.is_dir():
-        looked = f"{folder} does not exist" if named else "CEVIT_DATA is not set"
+    folder = Path(DATA or "") / name
+    if not DATA or not folder.is_dir():
+        looked = f"{folder} does not exist" if DATA else "CEVIT_DATA is not set"
         pytest.skip(
             f"the real eyes of {name!r} are not here ({looked}); "
             "how_to_read_and_rerun says where to get them"
