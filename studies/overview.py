@@ -109,7 +109,8 @@ def draw_flow(ax: Any, boxes: dict[str, tuple], arrows: list[tuple[str, str, str
         look = {"arrowstyle": "-|>", "lw": 1.3, "color": (inks or [COLORS["ink"]])[0]}
         look |= {"patchA": patches[start], "patchB": patches[end]}
         ax.annotate("", *places, arrowprops=look)
-        ax.text(*places.mean(0) + (1, 1), words, fontsize=8)
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1} if words else None
+        ax.text(*places.mean(0) + (1, 1), words, fontsize=8, bbox=ground)
     ax.set_axis_off()
 
 
