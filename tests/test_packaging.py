@@ -414,7 +414,7 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
 
 def test_the_readme_gives_no_verdict_without_a_record():
     """Each claim is open, private, resting on printed numbers alone, or carried by records."""
-    from studies.verdicts import NOT_RUN, PRIVATE, WORDS
+    from studies.verdicts import NOT_RUN, UNTESTABLE, WORDS
 
     table = re.search(
         r"<!-- claims -->\n(.*)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL
@@ -423,7 +423,7 @@ def test_the_readme_gives_no_verdict_without_a_record():
     assert rows
     for _number, claim, _place, verdict, _because, records in rows:
         assert verdict in WORDS, claim
-        if verdict not in {NOT_RUN, PRIVATE}:
+        if verdict not in {NOT_RUN, UNTESTABLE}:
             named = re.findall(r"results/[\w./-]+", records)
             assert named, f"{claim!r} is judged {verdict!r} without a record"
             assert all(any((ROOT / name).glob("*.json")) for name in named), named

@@ -9,10 +9,11 @@ from studies.verdicts import (
     CLAIMS,
     FALSE,
     IN_PART,
+    MISPRINT,
     NOT_REPRODUCED,
     NOT_RUN,
-    PRIVATE,
     REPRODUCED,
+    UNTESTABLE,
     Evidence,
     Verdict,
     VerdictTable,
@@ -70,7 +71,7 @@ def test_claims_are_complete_and_unique():
 def test_without_records_nothing_is_judged(tmp_path):
     for claim, verdict in judge_all(CLAIMS, tmp_path):
         if claim.decide is None:
-            assert verdict.word == PRIVATE
+            assert verdict.word == UNTESTABLE
         elif claim.studies:
             assert verdict.word == NOT_RUN and claim.studies[0] in verdict.because
 
@@ -86,6 +87,8 @@ def test_an_incomplete_study_is_not_run_yet():
 def test_a_word_outside_the_vocabulary_is_refused():
     with pytest.raises(ValueError, match="none of"):
         Verdict("probably", "because")
+    with pytest.raises(ValueError, match="without a repair"):
+        Verdict(FALSE, "because")
 
 
 def higher_r34(record):
@@ -118,10 +121,10 @@ def restless_posterior(record):
 @pytest.mark.parametrize(
     "key,stored,change,then",
     [
-        ("theorem-2-1", FALSE, positive_bracket, REPRODUCED),
+        ("theorem-2-1", MISPRINT, positive_bracket, REPRODUCED),
         (
             "prediction",
-            FALSE,
+            MISPRINT,
             part("prediction", "uniform", "printed_has_negative", value=0.0),
             REPRODUCED,
         ),
@@ -140,7 +143,7 @@ def restless_posterior(record):
         ),
         (
             "remark-4",
-            FALSE,
+            IN_PART,
             part("total-covariance", "increases", value={"centred": True}),
             REPRODUCED,
         ),

@@ -2,10 +2,10 @@
 numbers.
 
 A verdict is never typed. ``judge(claim)`` reads the records that the claim names; where one of
-those studies has no record the verdict is "not run yet", where the claim rests on the private
-images it is "cannot be tested without the private data", and otherwise the claim's rule looks at
-the numbers. A claim, its place, its rule in words and the rule itself stand together, in
-``model.py``, ``overfitting.py`` and ``runs.py``, in the paper's order.
+those studies has no record the verdict is "not run yet", where the claim is about images that are
+not public it is "cannot be tested here", and otherwise the claim's rule looks at the numbers. A
+claim, its place, its rule in words with its threshold, the repairs that were tried and the rule
+itself stand together, in ``model.py``, ``overfitting.py`` and ``runs.py``, in the paper's order.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,27 @@ from pathlib import Path
 from cevit_lib.records import load_records, paper_numbers
 from cevit_lib.records.store import record_path
 
-#: Word of a verdict whose rule holds.
 REPRODUCED = "reproduced"
-#: Word of a verdict whose rule holds for a part of what is claimed.
 IN_PART = "reproduced in part"
-#: Word of a verdict whose rule fails.
 NOT_REPRODUCED = "not reproduced"
-#: Word of a verdict whose records are not there.
-NOT_RUN = "not run yet"
-#: Word of a verdict on the images of Section 6.
-PRIVATE = "cannot be tested without the private data"
-#: Word of a verdict on a statement with a counter-example.
+MISPRINT = "misprint: holds once corrected"
 FALSE = "false as stated"
-#: The words of a verdict, best first.
-WORDS = (REPRODUCED, IN_PART, NOT_REPRODUCED, NOT_RUN, PRIVATE, FALSE)
+UNTESTABLE = "cannot be tested here"
+NOT_RUN = "not run yet"
 
+#: The words of a verdict and what each needs.
+WORDS = {
+    REPRODUCED: "Our computation meets the rule, under the conditions that the paper states.",
+    IN_PART: "The rule holds for a part of what is claimed, or under a condition that the paper "
+    "does not state; the line names it.",
+    NOT_REPRODUCED: "What is claimed was computed, and does not meet the rule.",
+    MISPRINT: "The print fails when taken literally; with a sign, symbol or term put right, as the "
+    "errata show, the rule holds.",
+    FALSE: "A counter-example satisfies everything that the statement assumes, and every "
+    "charitable repair that was tried fails as well; the line says which were tried.",
+    UNTESTABLE: "It is about images or machines that are not at hand.",
+    NOT_RUN: "There is no record; this is no judgement.",
+}
 
 TRUE_R12, TRUE_R34 = 0.72, 0.569  # of the printed correlation matrix
 
@@ -107,19 +113,27 @@ class Verdict:
         One of ``WORDS``.
     because : str
         The numbers, in words.
+    repairs : tuple of str
+        Charitable repairs of the statement that were tried, each with how it fails.
 
     Raises
     ------
     ValueError
-        Another word.
+        Another word, or "false as stated" without a repair that was tried.
     """
 
     word: str
     because: str
+    repairs: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.word not in WORDS:
             raise ValueError(f"verdict {self.word!r} is none of: {'; '.join(WORDS)}")
+        if self.word == FALSE and not self.repairs:
+            raise ValueError(
+                f"{FALSE!r} without a repair ({self.because}): try one that saves the statement, "
+                "and say in `repairs` how it fails"
+            )
 
 
 @dataclass(frozen=True)
@@ -179,7 +193,7 @@ def private(key: str, place: str, text: str) -> None:
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """Return the verdict on a claim."""
     if claim.decide is None:
-        return Verdict(PRIVATE, "the images of Section 6 are not public")
+        return Verdict(UNTESTABLE, "the images of Section 6 are not public")
     missing = [study for study in claim.studies if not evidence.has(study)]
     if missing:
         return Verdict(NOT_RUN, f"no record of {', '.join(missing)}")
@@ -210,7 +224,7 @@ class VerdictTable(list):
 
         rows = []
         for number, (claim, verdict) in enumerate(self, 1):
-            words = "on public eyes" if verdict.word == PRIVATE else "evidence"
+            words = "on public eyes" if verdict.word == UNTESTABLE else "evidence"
             shown = claim.evidence and verdict.word != NOT_RUN
             link = f'<a href="{escape(claim.evidence)}">{words}</a>' if shown else ""
             cells = [
@@ -218,7 +232,8 @@ class VerdictTable(list):
                 escape(claim.text),
                 escape(claim.place),
                 f"<strong>{verdict.word}</strong>",
-                escape(verdict.because),
+                escape(verdict.because)
+                + "".join(f"<br>Tried: {escape(repair)}" for repair in verdict.repairs),
                 link,
             ]
             rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")

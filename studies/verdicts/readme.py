@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from cevit_lib.paths import project_root
-from studies.verdicts import CLAIMS, count_words, judge_all
+from studies.verdicts import CLAIMS, NOT_RUN, count_words, judge_all
 
 ASKED_FOR = (
     "theorem-2-1",
@@ -73,7 +73,7 @@ def first_page(folder: Path | None = None) -> str:
 def _row(number: int, claim, verdict) -> str:
     records = (
         ", ".join(f"`results/{study}`" for study in claim.studies)
-        if verdict.word != "not run yet"
+        if verdict.word != NOT_RUN
         else ""
     )
     cells = (
