@@ -86,8 +86,8 @@ def mcem_objective(evidence):
 @claim(
     "Section 2.3",
     "tr(Gamma^{-1} Sigma) = 2 is invariant and unrelated to Gamma.",
-    "in part if it varies by more than .1 while V belongs to the old Gamma: it then needs both to be "
-    "the same",
+    "in part if it varies by more than .1 while V belongs to the old Gamma: it then needs both "
+    "to be the same",
     "formula-checks",
     "proofs.html#sec-signs",
 )
