@@ -1,9 +1,12 @@
 """Verdicts: a rule a claim, no record means "not run yet", a rule turns when its numbers turn."""
 
 import copy
+import re
+import subprocess
 
 import pytest
 
+from cevit_lib.paths import project_root
 from cevit_lib.records import load_records
 from studies.verdicts import (
     CLAIMS,
@@ -14,12 +17,15 @@ from studies.verdicts import (
     NOT_RUN,
     REPRODUCED,
     UNTESTABLE,
+    WORDS,
     Evidence,
     Verdict,
     VerdictTable,
     judge,
     judge_all,
 )
+from studies.verdicts.ledger import LEDGER, entries, fingerprint
+from studies.verdicts.moved import MOVED
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 STUDIES = sorted(
@@ -189,3 +195,62 @@ def test_the_toy_example_needs_the_right_thresholds(thresholds, bias, word):
 def test_the_table_escapes_and_links():
     html = VerdictTable(judge_all(CLAIMS[:3]))._repr_html_()
     assert "<script" not in html and html.count("<tr>") == 4 and "proofs.html#sec-theorem" in html
+
+
+# ---- rules before records  ----
+
+
+class Reading(Evidence):
+    """Evidence that remembers which code made the records that were looked at."""
+
+    def __init__(self):
+        super().__init__()
+        self.commits = set()
+
+    def records(self, study, **configuration):
+        found = super().records(study, **configuration)
+        self.commits |= {record["commit"] for record in found}
+        return found
+
+
+def git(*words):
+    done = subprocess.run(["git", "-C", project_root(), *words], capture_output=True, text=True)
+    return done.stdout
+
+
+def test_the_ledger_has_each_rule_as_it_is():
+    known = entries()
+    assert list(known) == [claim.key for claim in CLAIMS if claim.decide]
+    changed = [key for key, entry in known.items() if entry[0] != fingerprint(BY_KEY[key])]
+    assert not changed, (
+        f"rules of {changed} changed: run python -m studies.verdicts.ledger, commit, then make "
+        "their records anew; where only the code moved, put the old commit back into the line"
+    )
+
+
+def test_rules_are_older_than_the_code_that_made_their_records():
+    order = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
+    if not order or git("rev-parse", "--is-shallow-repository").strip() != "false":
+        pytest.skip("this is a shallow clone or no clone: the commits of the rules are not here")
+    commit, younger = "", set()
+    place = {name[:n]: i for i, name in enumerate(order) for n in (7, 40)}
+    for line in git("blame", "--porcelain", "--", str(LEDGER)).splitlines():
+        if re.match(r"[0-9a-f]{40} ", line):
+            commit = line[:40]
+        elif line.startswith("\t"):
+            key, _, *since = line.split()
+            evidence = Reading()
+            judge(BY_KEY[key], evidence)
+            rule = place.get(since[0] if since else commit, len(order))  # else: in no commit yet
+            if evidence.commits and rule > min(place[name] for name in evidence.commits):
+                younger.add(key)
+    assert younger <= MOVED.keys(), (
+        f"rules of {younger - MOVED.keys()} are younger than their records: make these anew"
+    )
+
+
+def test_the_list_of_moved_rules_is_closed():
+    assert list(MOVED) == [claim.key for claim in CLAIMS if claim.key in MOVED]
+    assert len(MOVED) == 17
+    for key, moved in MOVED.items():
+        assert moved.word in WORDS and moved.rule != BY_KEY[key].rule and moved.why
