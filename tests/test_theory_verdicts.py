@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from bs4 import BeautifulSoup
 
 from cevit_lib.paths import project_root
 from cevit_lib.records import load_records
@@ -19,8 +20,11 @@ from studies.verdicts import (
     UNTESTABLE,
     WORDS,
     Evidence,
+    MovedTable,
     Verdict,
     VerdictTable,
+    count_words,
+    counts_bar,
     judge,
     judge_all,
 )
@@ -71,7 +75,7 @@ def test_claims_are_complete_and_unique():
     assert len(BY_KEY) == len(CLAIMS)
     for claim in CLAIMS:
         assert claim.place and claim.text and claim.rule
-        assert claim.decide is None or claim.evidence.endswith(".html") or "#sec-" in claim.evidence
+        assert re.fullmatch(r"\w+\.html(#[\w-]+)?", claim.evidence)
 
 
 def test_without_records_nothing_is_judged(tmp_path):
@@ -192,9 +196,21 @@ def test_the_toy_example_needs_the_right_thresholds(thresholds, bias, word):
     assert judge(BY_KEY["toy-mixed"], evidence).word == word
 
 
-def test_the_table_escapes_and_links():
-    html = VerdictTable(judge_all(CLAIMS[:3]))._repr_html_()
-    assert "<script" not in html and html.count("<tr>") == 4 and "proofs.html#sec-theorem" in html
+def test_the_table_escapes_links_and_shows_rules():
+    judged = judge_all(CLAIMS)
+    text = VerdictTable(judged)._repr_html_()
+    assert "probability &lt;= 0" in text and "proofs.html#fig-printed-density" in text
+    tree = BeautifulSoup(text, "html.parser")
+    for claim, verdict in judged:
+        row = tree.find("tr", id=f"claim-{claim.key}")
+        assert row["data-word"] == verdict.word and claim.place.startswith(row["data-section"])
+        assert claim.decide is None or claim.rule in row.details.get_text()
+        assert all(repair in row.get_text() for repair in verdict.repairs)
+    moved = BeautifulSoup(MovedTable(judged)._repr_html_(), "html.parser")
+    assert [a["href"] for a in moved.find_all("a")] == [f"#claim-{key}" for key in MOVED]
+    bar = BeautifulSoup(counts_bar(judged), "html.parser")
+    shown = {li.get_text().split(" ", 2)[2]: int(li.get_text().split()[0]) for li in bar("li")}
+    assert shown == {word: n for word, n in count_words(judged).items() if n}
 
 
 # ---- rules before records  ----

@@ -17,17 +17,18 @@ from studies.verdicts.judge import (
     Claim,
     Evidence,
     Verdict,
-    VerdictTable,
     count_words,
     judge,
     judge_all,
 )
+from studies.verdicts.table import MovedTable, VerdictTable, counts_bar
 
 __all__ = [
     "CLAIMS",
     "FALSE",
     "IN_PART",
     "MISPRINT",
+    "MovedTable",
     "NOT_REPRODUCED",
     "NOT_RUN",
     "REPRODUCED",
@@ -38,6 +39,7 @@ __all__ = [
     "Verdict",
     "VerdictTable",
     "count_words",
+    "counts_bar",
     "judge",
     "judge_all",
 ]

@@ -150,7 +150,7 @@ class Claim:
         Studies whose records the rule reads; all must exist.
     decide : callable (Evidence) -> Verdict, or None for a claim about the private images
     evidence : str
-        Page (and anchor) that shows it, as a MyST link target.
+        Page and anchor of the figure that shows it, or of the section where there is none.
     """
 
     key: str
@@ -182,12 +182,12 @@ def claim(
     return enter
 
 
-def private(key: str, place: str, text: str) -> None:
+def private(key: str, place: str, text: str, evidence: str) -> None:
     """Enter a claim on the private images, which no rule decides; the ablation asks it of public
     eyes.
     """
     rule = "The claim is about the hospital's images, which are not public."
-    CLAIMS.append(Claim(key, place, text, rule, (), None, "ablation.html"))
+    CLAIMS.append(Claim(key, place, text, rule, (), None, evidence))
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -212,34 +212,3 @@ def judge_all(claims, folder: Path | None = None) -> list[tuple[Claim, Verdict]]
 def count_words(judged) -> dict[str, int]:
     """How many claims got each word, in the order of ``WORDS``."""
     return {word: sum(verdict.word == word for _, verdict in judged) for word in WORDS}
-
-
-class VerdictTable(list):
-    """Judged claims that Jupyter shows as an HTML table: number, claim, place, verdict, reason,
-    evidence.
-    """
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = []
-        for number, (claim, verdict) in enumerate(self, 1):
-            words = "on public eyes" if verdict.word == UNTESTABLE else "evidence"
-            shown = claim.evidence and verdict.word != NOT_RUN
-            link = f'<a href="{escape(claim.evidence)}">{words}</a>' if shown else ""
-            cells = [
-                str(number),
-                escape(claim.text),
-                escape(claim.place),
-                f"<strong>{verdict.word}</strong>",
-                escape(verdict.because)
-                + "".join(f"<br>Tried: {escape(repair)}" for repair in verdict.repairs),
-                link,
-            ]
-            rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-        heads = "".join(
-            f'<th scope="col">{h}</th>'
-            for h in ("No.", "Claim", "Place", "Verdict", "Because", "Where")
-        )
-        head, body = f"<thead><tr>{heads}</tr></thead>", f"<tbody>{''.join(rows)}</tbody>"
-        return f'<table class="table cevit-verdicts">{head}{body}</table>'

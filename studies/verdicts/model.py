@@ -17,7 +17,7 @@ from studies.verdicts.judge import (
     "The log density of the four responses.",
     "a misprint if the printed bracket is not positive for some patients drawn from the model",
     "formula-checks",
-    "proofs.html#sec-theorem",
+    "proofs.html#fig-printed-density",
 )
 def theorem_2_1(evidence):
     m = evidence.part("theorem")
@@ -35,7 +35,7 @@ def theorem_2_1(evidence):
     "Eq. (10) equals the general integral form.",
     "reproduced if the (corrected) cells equal numerical integration to 1e-9",
     "formula-checks",
-    "proofs.html#sec-theorem",
+    "proofs.html#fig-printed-density",
 )
 def song(evidence):
     gap = evidence.part("theorem")["right_against_integral"]
@@ -122,7 +122,7 @@ def cov2cor(evidence):
     "Given right bounds, fMCEM underestimates rho34.",
     "reproduced if below .569 for both matrices, in part if for the paper's only (4 SE)",
     ("score-distortions", "fmcem-singularity"),
-    "stronger_covariance.html#sec-proposition-2",
+    "stronger_covariance.html#fig-proposition-2",
 )
 def remark_3(evidence):
     toy, _ = evidence.mean("score-distortions", "fmcem:r34", distortion="none")
@@ -158,7 +158,7 @@ def prediction(evidence):
     "Classify the pair jointly, not each eye at one half.",
     "reproduced if the joint rule is better at joint accuracy; in part if it is then worse per eye",
     "formula-checks",
-    "when_it_helps.html#sec-rules",
+    "when_it_helps.html#fig-rules",
 )
 def joint_rule(evidence):
     m = evidence.part("prediction")["uniform"]

@@ -33,7 +33,7 @@ def _named(record) -> str:
     "Overfitted networks show a stronger covariance.",
     "reproduced if both ratios exceed 1 by 2 SE at the last checkpoint",
     "overfitting-network",
-    "stronger_covariance.html#sec-overfitting",
+    "stronger_covariance.html#fig-overfitting-network",
 )
 def phenomenon(evidence):
     record = evidence.records("overfitting-network")[0]
@@ -52,7 +52,7 @@ def phenomenon(evidence):
     "A bias term shared by both eyes adds covariance.",
     "false if a constant leaves the covariance ratio at 1",
     "score-distortions",
-    "stronger_covariance.html#sec-proposition-1",
+    "stronger_covariance.html#fig-gallery",
 )
 def shared_bias(evidence):
     ratio, _ = evidence.mean(
@@ -75,7 +75,7 @@ def shared_bias(evidence):
     "false if some setting with ratio > 1 (2 SE) has a maximum-likelihood estimate below .569 (4 "
     "SE)",
     "score-distortions",
-    "stronger_covariance.html#sec-proposition-1",
+    "stronger_covariance.html#fig-proposition-1",
 )
 def proposition_1(evidence):
     low = [(r["metrics"]["maximum-likelihood:r34"], r) for r in _stronger(evidence)]
@@ -100,7 +100,7 @@ def proposition_1(evidence):
     "The estimate goes to 1 as the ratio grows.",
     "false unless both scaling and shared noise exceed .9 at their largest strength",
     "score-distortions",
-    "stronger_covariance.html#sec-proposition-1",
+    "stronger_covariance.html#fig-proposition-1",
 )
 def proposition_1_limit(evidence):
     ratio, _ = evidence.mean("score-distortions", "ratio34", distortion="scaling", strength=10.0)
@@ -124,7 +124,7 @@ def proposition_1_limit(evidence):
     "proper posterior "
     "agrees with the likelihood within .05",
     "posterior-samplers",
-    "stronger_covariance.html#sec-samplers",
+    "stronger_covariance.html#fig-samplers",
 )
 def mcmc_singular(evidence):
     blamed, cleared = [], []
@@ -155,7 +155,7 @@ def mcmc_singular(evidence):
     "fMCEM's estimate stays away from singularity.",
     "false if some replication has an eigenvalue below 1e-3, which the loss refuses",
     "fmcem-singularity",
-    "stronger_covariance.html#sec-proposition-2",
+    "stronger_covariance.html#fig-proposition-2",
 )
 def proposition_2(evidence):
     rows = evidence.records("fmcem-singularity", correlation="exchangeable")
@@ -175,7 +175,7 @@ def proposition_2(evidence):
     "Its limit is w11 + w00 - w10 - w01.",
     "reproduced within .03; in part if bounded by .95",
     "score-distortions",
-    "stronger_covariance.html#sec-proposition-2",
+    "stronger_covariance.html#fig-proposition-2",
 )
 def proposition_2_limit(evidence):
     record = evidence.one("score-distortions", distortion="shared-noise", strength=10.0)
@@ -193,7 +193,7 @@ def proposition_2_limit(evidence):
     "The truncated variance has a positive lower bound.",
     "in part if it falls below .01 far out, and so holds for bounded scores only",
     "formula-checks",
-    "proofs.html#sec-tallis",
+    "proofs.html#fig-truncation",
 )
 def minimal_variance(evidence):
     v = evidence.part("truncation")["truncated_variance"]
@@ -208,7 +208,7 @@ def minimal_variance(evidence):
     "A stronger covariance means underestimation of rho12.",
     "false if some distortion raises the limit above .72",
     "formula-checks",
-    "stronger_covariance.html#sec-proposition-3",
+    "stronger_covariance.html#fig-proposition-3",
 )
 def proposition_3(evidence):
     paths = evidence.part("residuals")["paths"]
@@ -227,7 +227,7 @@ def proposition_3(evidence):
     "Overfitted regression underestimates rho12.",
     "reproduced if both designs lose more than .05 at the largest number of features",
     "overfitting-linear",
-    "stronger_covariance.html#sec-proposition-3",
+    "stronger_covariance.html#fig-overfitting-linear",
 )
 def underfit_r12(evidence):
     most = max(r["configuration"]["features"] for r in evidence.records("overfitting-linear"))
@@ -247,7 +247,7 @@ def underfit_r12(evidence):
     "fMCEM and MCMC both return the residuals' Pearson correlation.",
     "reproduced if all agree within .01",
     "posterior-samplers",
-    "stronger_covariance.html#sec-samplers",
+    "stronger_covariance.html#fig-samplers",
 )
 def pearson(evidence):
     gaps = []
@@ -267,7 +267,7 @@ def pearson(evidence):
     "Cov(y3, y4 | images) increases with Cov(q3, q4).",
     "in part if its mean decreases for some means of the scores",
     "formula-checks",
-    "when_it_helps.html#sec-total-covariance",
+    "when_it_helps.html#fig-total-covariance",
 )
 def remark_4(evidence):
     increases = evidence.part("total-covariance")["increases"]
@@ -300,7 +300,7 @@ def gradient(evidence):
     "Cov = rho - L12 and Corr > rho in a quadrant.",
     "false if no random case has Corr > rho",
     "formula-checks",
-    "proofs.html#sec-tallis",
+    "proofs.html#fig-truncation",
 )
 def tallis(evidence):
     m = evidence.part("truncation")
@@ -322,7 +322,7 @@ def tallis(evidence):
     "In a discordant quadrant Corr < rho, decreasing in Cov(c1, c2).",
     "in part if Corr < rho always: the second half has no meaning",
     "formula-checks",
-    "proofs.html#sec-tallis",
+    "proofs.html#fig-truncation",
 )
 def discordant(evidence):
     share = evidence.part("truncation")["share_discordant_below_rho"]
@@ -338,7 +338,7 @@ def discordant(evidence):
     "E P(y3 = y4) increases with Cov(q3, q4).",
     "false if a linear programme finds equal margins, larger covariance and less concordance",
     "formula-checks",
-    "proofs.html#sec-concordance",
+    "proofs.html#fig-counter-example",
 )
 def monotonicity(evidence):
     m = evidence.part("concordance")
@@ -357,7 +357,7 @@ def monotonicity(evidence):
     "Concordance stays above one half.",
     "false if the programme's pair starts above and ends below one half",
     "formula-checks",
-    "proofs.html#sec-concordance",
+    "proofs.html#fig-counter-example",
 )
 def dominance(evidence):
     e = evidence.part("concordance")["counter_example"]
@@ -375,7 +375,7 @@ def dominance(evidence):
     "The estimator's limit is the mean within-cell correlation.",
     "false if at the truth that mean stays more than .05 below .569",
     "formula-checks",
-    "proofs.html#sec-tallis",
+    "proofs.html#fig-truncation",
 )
 def limit(evidence):
     limits = evidence.part("truncation")["limit"]

@@ -1,5 +1,5 @@
-"""The verdicts where readers look first: a table of claims in the README, a shorter one on the
-book's first page.
+"""The verdicts where readers look first: a table of claims in the README, their counts as a bar on
+the book's first page.
 
 python -m studies.verdicts.readme    writes both from the records
 """
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from cevit_lib.paths import project_root
-from studies.verdicts import CLAIMS, NOT_RUN, count_words, judge_all
+from studies.verdicts import CLAIMS, NOT_RUN, count_words, counts_bar, judge_all
 
 ASKED_FOR = (
     "theorem-2-1",
@@ -33,10 +33,7 @@ ASKED_FOR = (
     "real-copula",
     "real-adapters",
 )
-#: The example of each verdict on the book's first page; where none has the word, the first claim
-#: that has it.
-ON_FIRST_PAGE = ("simulation-mae", "lora", "slightly", "real-copula", "theorem-2-1")
-FIRST_HEAD = "| Verdict | Claims | For example |\n|---|---|---|\n"
+HEAD = "| Verdict | Claims | For example |\n|---|---|---|\n"
 HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n" + "|---" * 6 + "|\n"
 BETWEEN = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
 
@@ -56,18 +53,8 @@ def claims_table(folder: Path | None = None) -> str:
 
 
 def first_page(folder: Path | None = None) -> str:
-    """Return each verdict with its number of claims and an example, as a Markdown table for the
-    preface.
-    """
-    judged = judge_all(CLAIMS, folder)
-    rows = ""
-    for word, number in count_words(judged).items():
-        having = [(claim, verdict) for claim, verdict in judged if verdict.word == word]
-        having.sort(key=lambda pair: pair[0].key not in ON_FIRST_PAGE)
-        if having:
-            claim, verdict = having[0]
-            rows += f"| **{word}** | {number} | *{claim.text}* {verdict.because.split(';')[0]} |\n"
-    return FIRST_HEAD + rows
+    """Return the counts as a bar, as HTML for the preface."""
+    return f"{counts_bar(judge_all(CLAIMS, folder))}\n"
 
 
 def _row(number: int, claim, verdict) -> str:
@@ -88,10 +75,10 @@ def _row(number: int, claim, verdict) -> str:
 
 
 def main() -> None:
-    """Write both tables between their marks."""
-    for name, table in (("README.md", claims_table), ("book/preface.md", first_page)):
+    """Write both between their marks."""
+    for name, made_by in (("README.md", claims_table), ("book/preface.md", first_page)):
         path = project_root() / name
-        made = table()
+        made = made_by()
         path.write_text(
             BETWEEN.sub(lambda _, made=made: made, path.read_text(encoding="utf-8")),
             encoding="utf-8",
