@@ -49,6 +49,10 @@ class NearSingularWarning(UserWarning):
     """An estimated correlation matrix has its smallest eigenvalue below 1e-3."""
 
 
+class EstimateKeptWarning(UserWarning):
+    """An estimate along the way failed; training goes on under the last good one."""
+
+
 class WronglyCompiledWarning(UserWarning):
     """What was compiled of a network is not the network; training goes on uncompiled."""
 

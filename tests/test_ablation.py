@@ -16,7 +16,7 @@ from cevit_lib.errors import DataError, ProvenanceError  # noqa: E402
 from cevit_lib.records import load_records  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
 from cevit_lib.training.algorithm import AlgorithmThree  # noqa: E402
-from cevit_lib.training.ensemble import SideBySide  # noqa: E402
+from cevit_lib.training.side_by_side import SideBySide  # noqa: E402
 from studies.ablation import (  # noqa: E402
     data,
     figures,

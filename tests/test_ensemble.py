@@ -11,13 +11,9 @@ from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
-from cevit_lib.training.ensemble import (
-    Ensemble,
-    EnsembleTrainer,
-    Members,
-    SideBySide,
-    empirical_loss,
-)
+from cevit_lib.training.ensemble import Ensemble, Members
+from cevit_lib.training.objective import Objective
+from cevit_lib.training.side_by_side import EnsembleTrainer, SideBySide, empirical_loss
 
 RECIPE = Recipe(2, 1e-3, 16)
 
@@ -81,7 +77,7 @@ def test_members_are_the_single_fits(study):
     own = networks.ensemble.parameters
     before = {name: value.detach().clone() for name, value in own.items()}
     twin = networks.copy()
-    twin.train("copula", RECIPE, gammas, 1)
+    twin.train("copula", RECIPE, Objective(gammas), 1)
     for k, outputs in enumerate(twin.outputs("train")):
         single = fit_copula(
             alone[k], data[k], gammas[k], RECIPE, rng=np.random.default_rng(9), device="cpu"

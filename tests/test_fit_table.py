@@ -418,7 +418,7 @@ def test_the_losses_ask_an_apple_gpu_for_no_float64(missing):
 def test_outputs_leave_the_device_before_they_become_float64(monkeypatch):
     data = SyntheticPairs(6, np.random.default_rng(0), window=9)
     monkeypatch.setattr(
-        "cevit_lib.training.feasible.outputs_of",
+        "cevit_lib.training.fit.outputs_of",
         lambda *a: torch.zeros(6, 4).as_subclass(OnAppleGpu),
     )
     known = Fit(

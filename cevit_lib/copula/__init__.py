@@ -7,7 +7,7 @@ for likelihood, estimators and theory; ``condition_on`` updates the predictions 
 
 from cevit_lib.copula.conditioning import likelihood_constants, scores_given
 from cevit_lib.copula.density import log_density
-from cevit_lib.copula.losses import CopulaLoss, EmpiricalLoss
+from cevit_lib.copula.losses import CopulaLoss, EmpiricalLoss, UncertaintyWeightedLoss
 from cevit_lib.copula.parameters import MINIMUM_EIGENVALUE, CopulaParameters
 from cevit_lib.copula.prediction import (
     bayes_classifier,
@@ -22,6 +22,7 @@ __all__ = [
     "CopulaLoss",
     "CopulaParameters",
     "EmpiricalLoss",
+    "UncertaintyWeightedLoss",
     "bayes_classifier",
     "check_labels",
     "class_probabilities",

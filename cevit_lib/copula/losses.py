@@ -58,12 +58,12 @@ class CopulaLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.reduction, self.validate, self.missing = _known(reduction), validate, missing
-        if validate:
-            check_not_near_singular(parameters)
-        self._set(parameters)
+        self.set_parameters(parameters)
 
-    def _set(self, parameters: CopulaParameters) -> None:
-        """Keep the parameters and, where they are fixed, what the likelihood makes of them."""
+    def set_parameters(self, parameters: CopulaParameters) -> None:
+        """Keep these parameters and, where they are fixed, what the likelihood makes of them."""
+        if self.validate:
+            check_not_near_singular(parameters)
         self.copula, self.tables = parameters, None
         if not parameters.requires_grad:
             self.tables = {missing: tabulate(parameters, missing) for missing in (False, True)}
@@ -74,7 +74,7 @@ class CopulaLoss(nn.Module):
         """
         device = fn(torch.empty(0, device=self.copula.correlation.device)).device
         if device not in (self.copula.correlation.device, torch.device("mps", 0)):
-            self._set(self.copula.to(device))
+            self.set_parameters(self.copula.to(device))
         return super()._apply(fn, recurse)
 
     def forward(
@@ -96,6 +96,14 @@ class CopulaLoss(nn.Module):
             outputs, y, known[0], validate=self.validate, missing=self.missing, tables=known[1]
         )
         return -REDUCTIONS[self.reduction](values)
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """Return the parameters for a ``state_dict``: a checkpoint goes on under the same ones."""
+        return {"correlation": self.copula.correlation, "scale": self.copula.scale}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        """Take the parameters of a ``state_dict``."""
+        self.set_parameters(CopulaParameters(**state, validate=False))
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows between the brackets."""
@@ -143,6 +151,64 @@ class EmpiricalLoss(nn.Module):
             outputs, y = same_dtype(outputs, y)
             missing = may_be_missing(y) if self.missing is None else self.missing
             return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
+
+
+class UncertaintyWeightedLoss(nn.Module):
+    r"""Squared errors and cross entropies with weights that are learnt along (Kendall et al. 2018).
+
+    The mean over observations of :math:`\sum_j \{r_j^2 / (2\sigma_j^2) + \log\sigma_j\} +
+    \sum_k \{\mathrm{BCE}_k / T_k^2 + \log T_k\}`: what practitioners use where several
+    responses have to be balanced. It knows no dependence. Its minimum over :math:`\sigma_j` is the
+    RMS of the *training* residuals, so that it follows a network that learns its patients by heart.
+
+    Parameters
+    ----------
+    p0, p1 : int
+        Numbers of continuous and of binary responses.
+    members : tuple of int
+        Leading dimensions of the outputs, for networks side by side, each with weights of its own.
+
+    Attributes
+    ----------
+    log_scale : torch.nn.Parameter
+        ``(*members, p0 + p1)``: :math:`\log\sigma_j` and :math:`\log T_k`, divided by ``PACE``.
+
+    Notes
+    -----
+    Source: A. Kendall, Y. Gal, R. Cipolla, Multi-task learning using uncertainty to weigh losses
+    (CVPR 2018), equations (7) and (10).
+    """
+
+    PACE = 10.0
+    """How much faster than the network's weights they move: a step of Adam is a rate long, and the
+    logarithm of a scale has farther to go.
+    """
+
+    def __init__(self, p0: int = 2, p1: int = 2, members: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.p0 = p0
+        self.log_scale = nn.Parameter(torch.zeros(*members, p0 + p1))
+
+    @property
+    def scale(self) -> Tensor:
+        r"""The learnt :math:`\sigma_j` and :math:`T_k`, ``(*members, p)``."""
+        return (self.PACE * self.log_scale.detach()).exp()
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the loss ``(*members,)`` of ``outputs`` and ``y`` ``(*members, n, p)``, NaN where
+        not observed.
+        """
+        with without_autocast(outputs):
+            outputs, y = same_dtype(outputs, y)
+            observed = ~torch.isnan(y)
+            y = torch.where(observed, y, 0.0)
+            squared = 0.5 * (outputs[..., : self.p0] - y[..., : self.p0]).square()
+            crossed = nn.functional.binary_cross_entropy_with_logits(
+                outputs[..., self.p0 :], y[..., self.p0 :], reduction="none"
+            )
+            log_scale = self.PACE * self.log_scale[..., None, :].to(outputs)
+            terms = torch.cat([squared, crossed], -1) * (-2 * log_scale).exp() + log_scale
+            return torch.where(observed, terms, 0.0).sum(-1).mean(-1)
 
 
 def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tensor:

@@ -1,15 +1,12 @@
-"""Training: Algorithm 3 of the paper, its stages one by one, predictions, and saved models."""
+"""Training: Algorithm 3 of the paper, its stages one by one, the one-stage algorithm,
+predictions, and saved models.
+"""
 
 from cevit_lib.training.checkpoint import Checkpoint
-from cevit_lib.training.feasible import (
-    FeasibleFit,
-    Fit,
-    fit_copula,
-    fit_feasible_cevit,
-    fit_warm_up,
-    predict_outputs,
-)
+from cevit_lib.training.feasible import FeasibleFit, fit_feasible_cevit
+from cevit_lib.training.fit import Fit, fit_copula, fit_warm_up, predict_outputs
 from cevit_lib.training.loop import find_device
+from cevit_lib.training.one_stage import OneStage, fit_one_stage
 from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
@@ -24,12 +21,14 @@ __all__ = [
     "Checkpoint",
     "FeasibleFit",
     "Fit",
+    "OneStage",
     "Predictions",
     "Recipe",
     "Standardisation",
     "find_device",
     "fit_copula",
     "fit_feasible_cevit",
+    "fit_one_stage",
     "fit_warm_up",
     "load_model",
     "predict",

@@ -7,25 +7,21 @@ same warm-up, with the same patients, epochs and order, is another *arm*: more e
 empirical loss, independence, other estimates, the truth. An arm's numbers do not depend on which
 others run.
 
-:class:`~cevit_lib.training.feasible.OneNetwork` and
-:class:`~cevit_lib.training.ensemble.SideBySide` are the two kinds of networks that it runs over.
+:class:`~cevit_lib.training.network.OneNetwork` and
+:class:`~cevit_lib.training.side_by_side.SideBySide` are the two kinds of networks it runs over.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from torch import Tensor, full_like, nan
 
-from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters
+from cevit_lib.training.objective import Objective, Parameters, Source
 from cevit_lib.training.recipe import Recipe
 
-SHRINK_TO = 0.05  # smallest eigenvalue to which a refused correlation matrix is lifted
 WARM_UP, FURTHER, CROSS_FIT = 0, 1, 2  # orders of the patients; each cross-fit has a further one
-
-Parameters = Sequence[CopulaParameters]
-"""One a network, in the responses' own units."""
 
 
 class Networks(Protocol):
@@ -35,9 +31,9 @@ class Networks(Protocol):
         """Return networks with the same weights that train on their own."""
 
     def train(
-        self, stage: str, recipe: Recipe, parameters: Parameters | None, order: int
+        self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
-        """Train in place, under the empirical loss or a copula's; return each network's trace."""
+        """Train in place, under the empirical loss or another; return each network's trace."""
 
     def outputs(self, part: str) -> list[Tensor]:
         """Return each network's outputs ``(n, p)`` for a part of its patients, in their units."""
@@ -52,25 +48,9 @@ class Networks(Protocol):
         """
 
     def estimate(
-        self, source: "Source", outputs: list[Tensor], responses: list[Tensor]
+        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
     ) -> Parameters:
         """Return each network's copula parameters."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where an estimate comes from.
-
-    Attributes
-    ----------
-    estimator : callable
-        Returns a fresh estimator of ``cevit_lib.estimation``.
-    part : {"held-out", "train", "cross-fitted"}
-        Whose outputs it sees.
-    """
-
-    estimator: Callable[[], Any]
-    part: Literal["held-out", "train", "cross-fitted"]
 
 
 @dataclass
@@ -115,15 +95,14 @@ class AlgorithmThree:
         These warm-ups start from the initial weights. For data so small that a part of it says
         nothing about six correlations, while residuals of patients who were seen are no errors.
         """
-        found = [full_like(y, nan) for y in self.fresh.responses("train")]
-        for number, (networks, places) in enumerate(self.fresh.cross_fits()):
-            stage = f"cross-fit {number + 1}"
-            self.traces[stage] = networks.train(stage, self.first, None, CROSS_FIT + number)
-            for own, place, outputs in zip(
-                found, places, networks.outputs("left-out"), strict=True
-            ):
-                own[place] = outputs
-        return found
+
+        def fitted() -> Iterator[tuple[Networks, list[np.ndarray]]]:
+            for number, (networks, places) in enumerate(self.fresh.cross_fits()):
+                stage = f"cross-fit {number + 1}"
+                self.traces[stage] = networks.train(stage, self.first, None, CROSS_FIT + number)
+                yield networks, places
+
+        return left_out_outputs(self.fresh, fitted())
 
     def estimate(self) -> dict[str, Parameters]:
         """Step 2: estimate the copula parameters, from every source."""
@@ -160,30 +139,16 @@ class AlgorithmThree:
         """
         twin = (self.fresh if from_scratch else self.networks).copy()
         recipe = self.first if from_scratch else self.further
-        self.traces[arm] = twin.train(arm, recipe, parameters, order)
+        self.traces[arm] = twin.train(arm, recipe, Objective(parameters), order)
         return twin
 
 
-def independent(parameters: Parameters) -> Parameters:
-    """Return the scales of copula parameters with no correlation: the control for their weights."""
-    return [CopulaParameters.independent(own.scale, own.p1) for own in parameters]
-
-
-def estimated(
-    estimator: Any, outputs: Tensor, y: Tensor
-) -> tuple[CopulaParameters, dict[str, Any]]:
-    """Fit an estimator; return its copula parameters, and what is to be said of them.
-
-    A matrix so close to singular that the copula loss would refuse it is shrunk.
-    """
-    parameters = estimator.fit(outputs, y).parameters_
-    smallest = parameters.smallest_eigenvalue()
-    remarks = {
-        "converged": bool(getattr(estimator, "converged_", True)),
-        "smallest_eigenvalue": smallest,
-        "shrunk": 0.0,
-    }
-    if smallest < MINIMUM_EIGENVALUE:
-        remarks["shrunk"] = (SHRINK_TO - smallest) / (1 - smallest)
-        parameters = parameters.shrink(remarks["shrunk"])
-    return parameters, remarks
+def left_out_outputs(
+    networks: Networks, crossed: Iterable[tuple[Networks, list[np.ndarray]]]
+) -> list[Tensor]:
+    """Return each training patient's outputs by the cross-fit that left him out."""
+    found = [full_like(y, nan) for y in networks.responses("train")]
+    for twin, places in crossed:
+        for own, place, outputs in zip(found, places, twin.outputs("left-out"), strict=True):
+            own[place] = outputs
+    return found

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from cevit_lib.training.processes import processes
 if TYPE_CHECKING:
     from cevit_lib.training.loop import NetworkTrainer
 
-FORMAT = 1
+FORMAT = 2
 FLAT_EPOCHS = 3  # so many constant epochs in a row are a collapse, not a slow start
 
 
@@ -104,10 +105,17 @@ class Progress:
         Before its first step: what it holds now tells this stage from others.
     checkpoint : Checkpoint or None
         Where the state is kept.
+    companions : sequence of NetworkTrainer
+        Those that make every epoch too, for cross-fitted outputs.
     """
 
-    def __init__(self, trainer: NetworkTrainer, checkpoint: Checkpoint | None) -> None:
-        self.trainer, self.checkpoint = trainer, checkpoint
+    def __init__(
+        self,
+        trainer: NetworkTrainer,
+        checkpoint: Checkpoint | None,
+        companions: Sequence[NetworkTrainer] = (),
+    ) -> None:
+        self.trainer, self.checkpoint, self.companions = trainer, checkpoint, companions
         self.identity = identity_of(trainer) if checkpoint else {}
         self.trace: list[dict[str, Any]] = []
         self.flat, self.finished = 0, False
@@ -120,14 +128,16 @@ class Progress:
         trainer, stored = self.trainer, self.checkpoint.load(self.trainer.stage, self.identity)
         if stored is None:
             return
-        trainer.model.load_state_dict(stored["weights"], strict=False)
-        if stored["optimizer"]:
-            trainer.optimizer.load_state_dict(stored["optimizer"])
-        trainer.rng.bit_generator.state = json.loads(stored["order"])
-        set_torch_state(stored["torch"][processes().index], trainer.device)
         for name in ("trace", "flat", "finished", "best"):
             setattr(self, name, stored[name])
-        trainer.done = len(self.trace)
+        trainer.task.loss.load_state_dict(stored["loss"])
+        for each, own in zip([trainer, *self.companions], stored["trainers"], strict=True):
+            each.model.load_state_dict(own["weights"], strict=False)
+            if own["optimizer"]:
+                each.optimizer.load_state_dict(own["optimizer"])
+            each.rng.bit_generator.state = json.loads(own["order"])
+            each.done = len(self.trace)
+        set_torch_state(stored["torch"][processes().index], trainer.device)
 
     def add(self, entry: dict[str, Any], constant: bool) -> bool:
         """Take in an epoch and write the checkpoint; return whether the predictor collapsed."""
@@ -154,10 +164,17 @@ class Progress:
 
     def _write(self) -> None:
         trainer = self.trainer
+        trainers = [
+            {
+                "weights": changing(each.model),
+                "optimizer": {} if self.finished else each.optimizer.state_dict(),
+                "order": rng_state(each.rng),
+            }
+            for each in (trainer, *self.companions)
+        ]
         state = {
-            "weights": changing(trainer.model),
-            "optimizer": {} if self.finished else trainer.optimizer.state_dict(),
-            "order": rng_state(trainer.rng),
+            "trainers": trainers,
+            "loss": trainer.task.loss.state_dict(),
             "torch": processes().everyone(torch_state(trainer.device)),
             "trace": self.trace,
             "flat": self.flat,
@@ -203,6 +220,7 @@ def identity_of(trainer: NetworkTrainer) -> dict[str, Any]:
         "patients": len(task.data),
         "responses": digest([trainer.y]),
         "loss": describe_loss(task.loss),
+        "renewal": "none" if task.renewing is None else repr(task.renewing),
         **{f"recipe {key}": value for key, value in recipe.to_dict().items()},
         "initial weights": digest(trainer.model.state_dict().values()),
         "order": hashlib.sha256(rng_state(trainer.rng).encode()).hexdigest()[:16],

@@ -1,202 +1,23 @@
-"""Algorithm 3 for one network: its steps one by one, and whole."""
+"""Algorithm 3 for one network, whole."""
 
-import copy
 import os
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
-from cevit_lib.datasets import PairedEyes, hold_out, split_by_patient
-from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training.algorithm import (
-    CROSS_FIT,
-    AlgorithmThree,
-    Parameters,
-    Source,
-    estimated,
-)
-from cevit_lib.training.checkpoint import Checkpoint, as_checkpoint, kept_estimate
-from cevit_lib.training.loop import Batches, Stage, Task, find_device, outputs_of, train
-from cevit_lib.training.processes import processes
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.datasets import PairedEyes, hold_out
+from cevit_lib.errors import ParameterError
+from cevit_lib.training.algorithm import AlgorithmThree
+from cevit_lib.training.checkpoint import Checkpoint
+from cevit_lib.training.fit import Fit
+from cevit_lib.training.loop import Stage
+from cevit_lib.training.network import OneNetwork
+from cevit_lib.training.objective import Objective, Source, check_part
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
-from cevit_lib.training.scaling import Standardisation
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A trained network with all that its outputs need to be read.
-
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The network, in standard units.
-    standardisation : Standardisation
-        Undone on every output.
-    parameters : CopulaParameters or None
-        In the responses' own units; ``None`` after a warm-up that has no estimate yet.
-    trace : list of dict
-        One entry per epoch, of all stages so far.
-    responses, continuous, domains
-        Of the data: names and count of the columns, names of the domains.
-    notes : dict
-        Recipes, what the estimate was made on, what was shrunk.
-    """
-
-    model: nn.Module
-    standardisation: Standardisation
-    parameters: CopulaParameters | None
-    trace: list[dict[str, Any]]
-    responses: tuple[str, ...]
-    continuous: int
-    domains: tuple[str, ...]
-    notes: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def fresh(cls, model: nn.Module, data: PairedEyes, standardise: bool) -> "Fit":
-        """Return a network that has not trained, with the units of the patients it will see."""
-        scale = Standardisation.none(data.continuous)
-        if standardise:
-            scale = Standardisation.of(data.y, data.continuous, data.responses)
-        return cls(model, scale, None, [], data.responses, data.continuous, data.domains)
-
-    def copy(self) -> "Fit":
-        """Return the same fit with a network of its own."""
-        return replace(self, model=copy.deepcopy(self.model))
-
-    def trained(
-        self,
-        data: PairedEyes,
-        parameters: CopulaParameters | None,
-        recipe: Recipe,
-        rng: Any,
-        stage: Stage,
-    ) -> "Fit":
-        """Train the network in place; return the fit with the longer trace.
-
-        The mean loss in units of training is the empirical one (Eq. 14), or with ``parameters`` the
-        copula's (Eq. 11).
-        """
-        inside, unseen = self.standardisation.apply, stage.validation
-        loss: nn.Module = EmpiricalLoss(p0=self.continuous, reduction="mean")
-        if parameters is not None:
-            scaled = self.standardisation.parameters_inside(parameters)
-            loss = CopulaLoss(scaled, reduction="mean")
-        sets = [data] if unseen is None else [data, unseen]
-        # a loss takes the data as PairedEyes has checked them, or each step would wait twice
-        loss.validate = False
-        loss.missing = any(not bool(own.complete.all()) for own in sets)
-        task = Task(data, inside(data.y), loss, unseen and (unseen, inside(unseen.y)))
-        trace = train(self.model, task, recipe, rng, stage)
-        recipes = {**self.notes.get("recipes", {}), stage.stage: recipe.to_dict()}
-        return replace(
-            self,
-            parameters=self.parameters if parameters is None else parameters,
-            trace=[*self.trace, *trace],
-            notes={**self.notes, "recipes": recipes},
-        )
-
-
-def fit_warm_up(
-    model: nn.Module | Fit,
-    data: PairedEyes,
-    recipe: Recipe = Recipe(),  # noqa: B008 - frozen
-    *,
-    rng: np.random.Generator,
-    standardise: bool = True,
-    **stage: Any,
-) -> Fit:
-    """Step 1 of Algorithm 3: train under the empirical loss of Eq. (14), mean over patients.
-
-    Given a :class:`Fit`, goes on from a copy of it (the control that trains as long without a
-    copula).
-
-    Parameters
-    ----------
-    model : torch.nn.Module or Fit
-        A network with outputs ``(n, p)``, trained in place; a ``Fit`` is copied.
-    data : PairedEyes
-        Training patients.
-    recipe : Recipe
-        Optimisation.
-    rng : numpy.random.Generator
-        Order of patients, dropout.
-    standardise : bool
-        Train the continuous responses in units of their own spread; ``False`` trains in raw units,
-        as the paper.
-    **stage
-        ``stage`` (its name), ``validation``, ``device``, ``checkpoint``: see
-        :class:`~cevit_lib.training.loop.Stage`.
-
-    Returns
-    -------
-    Fit
-        Of a network: without copula parameters; of a ``Fit``: with those that it had.
-
-    Raises
-    ------
-    TrainingError
-        The fit diverged or collapsed.
-    """
-    start = model.copy() if isinstance(model, Fit) else Fit.fresh(model, data, standardise)
-    return start.trained(data, None, recipe, rng, Stage(**{"stage": "warm-up", **stage}))
-
-
-def fit_copula(
-    warm_up: Fit,
-    data: PairedEyes,
-    parameters: CopulaParameters,
-    recipe: Recipe = Recipe(60, 1e-4),  # noqa: B008 - frozen
-    *,
-    rng: np.random.Generator,
-    **stage: Any,
-) -> Fit:
-    """Step 3 of Algorithm 3: train a copy of the warm-up under the copula loss of Eq. (11).
-
-    Parameters
-    ----------
-    warm_up : Fit
-        Where to start; it is left as it is, so that several arms can start from it.
-    data : PairedEyes
-        Training patients.
-    parameters : CopulaParameters
-        In the responses' own units; held fixed.
-    recipe, rng, **stage
-        As in :func:`fit_warm_up`.
-
-    Returns
-    -------
-    Fit
-        Of its own network, with ``parameters``.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        The correlation matrix is near-singular; shrink it.
-    TrainingError
-        The fit diverged or collapsed.
-    """
-    where = Stage(**{"stage": "copula", **stage})
-    return warm_up.copy().trained(data, parameters, recipe, rng, where)
-
-
-def predict_outputs(
-    fit: Fit, data: PairedEyes, *, device: str | torch.device | None = None
-) -> Tensor:
-    """Return the outputs ``(n, p)`` in the responses' own units: means, logits; float64, CPU."""
-    where = find_device(device)
-    fit.model.to(where)
-    crew, rows = processes(), np.arange(len(data))
-    shared = crew.count > 1 and len(data) >= crew.count
-    mine = crew.share(rows) if shared else rows
-    outputs = outputs_of(fit.model, Batches(data, where), mine, "float32").cpu()
-    whole = torch.cat(crew.everyone(outputs)) if shared else outputs
-    return fit.standardisation.undo(whole.double())  # not before: MPS has no float64
 
 
 @dataclass(frozen=True)
@@ -232,10 +53,7 @@ class Settings:
     standardise: bool = True
 
     def __post_init__(self) -> None:
-        if self.estimate_on not in ("held-out", "train", "cross-fitted"):
-            raise ParameterError(
-                f"estimate_on={self.estimate_on!r}: give 'held-out', 'train' or 'cross-fitted'."
-            )
+        check_part(self.estimate_on)
         if self.estimator is None:
             from cevit_lib.estimation import ExactEM
 
@@ -295,81 +113,8 @@ class FeasibleFit:
         """
         rng, start = np.random.default_rng(self.order), self.warm_up.copy()
         watched = Stage(**{"stage": stage, "validation": self.held_out, **where})
-        return start.trained(self.seen, parameters, self.recipe, rng, watched)
-
-
-@dataclass
-class OneNetwork:
-    """One network with its patients, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` sees
-    it.
-
-    Attributes
-    ----------
-    fit : Fit
-        How far it is.
-    parts : dict
-        Patients by part: ``"train"``; ``"held-out"`` ones are watched in every stage.
-    order : callable
-        ``order(number)`` returns the generator of a stage: order of the patients, dropout.
-    stage : Stage
-        Where every stage runs; its name is each stage's own.
-    folds : int
-        Parts into which cross-fitting divides the training patients.
-    standardise : bool
-        Whether a cross-fit trains in units of its patients' spread.
-    """
-
-    fit: Fit
-    parts: dict[str, PairedEyes]
-    order: Callable[[int], np.random.Generator]
-    stage: Stage
-    folds: int = 3
-    standardise: bool = True
-
-    def copy(self) -> "OneNetwork":
-        return replace(self, fit=self.fit.copy())
-
-    def train(
-        self, stage: str, recipe: Recipe, parameters: Parameters | None, order: int
-    ) -> list[list[dict[str, Any]]]:
-        own, before = parameters and parameters[0], len(self.fit.trace)
-        where = replace(self.stage, stage=stage, validation=self.parts.get("held-out"))
-        self.fit = self.fit.trained(self.parts["train"], own, recipe, self.order(order), where)
-        return [self.fit.trace[before:]]
-
-    def outputs(self, part: str) -> list[Tensor]:
-        return [predict_outputs(self.fit, self.parts[part], device=self.stage.device)]
-
-    def responses(self, part: str) -> list[Tensor]:
-        return [self.parts[part].y]
-
-    def cross_fits(self) -> Iterator[tuple["OneNetwork", list[Any]]]:
-        data, rng = self.parts["train"], self.order(CROSS_FIT)
-        for split in split_by_patient(data, self.folds, rng, require_classes=False):
-            train, model = data.subset(split.train), copy.deepcopy(self.fit.model)
-            fit = Fit.fresh(model, train, self.standardise)
-            parts = {"train": train, "left-out": data.subset(split.test)}
-            yield replace(self, fit=fit, parts=parts), [split.test]
-
-    def estimate(
-        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
-    ) -> list[CopulaParameters]:
-        """Estimate the copula parameters; the notes of the fit say how."""
-        estimator = source.estimator()
-        patients = self.parts[source.part if source.part == "held-out" else "train"]
-        _refuse_interpolation(outputs[0], patients)
-        identity = {  # a generator prints its address, another one in every process
-            "estimator": re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(estimator)),
-            "estimate on": source.part,
-            "data": patients.hash,
-            "outputs": list(outputs[0].shape),
-        }
-        crew, state = processes(), as_checkpoint(self.stage.checkpoint)
-        found, remarks = crew.everyone(estimated(estimator, outputs[0], responses[0]))[0]
-        found = kept_estimate(state, identity, found, crew.main)
-        told = {"estimator": repr(estimator), "estimate_on": source.part, **remarks}
-        self.fit = replace(self.fit, parameters=found, notes={**self.fit.notes, **told})
-        return [found]
+        objective = Objective(parameters and [parameters])
+        return start.trained(self.seen, objective, self.recipe, rng, watched)
 
 
 def fit_feasible_cevit(
@@ -434,18 +179,3 @@ def fit_feasible_cevit(
     network.order = lambda _: np.random.default_rng(order)
     last = steps.train("copula", steps.estimates["estimate"]).fit
     return FeasibleFit(network.fit, last, chosen.estimator, seen, unseen, chosen.copula, order)
-
-
-def _refuse_interpolation(outputs: Tensor, data: PairedEyes) -> None:
-    p0 = data.continuous
-    residual, spread = (data.y - outputs)[:, :p0], data.y[:, :p0]
-    for k in range(p0):
-        seen = torch.isfinite(residual[:, k])
-        ratio = float(residual[seen, k].std() / spread[seen, k].std())
-        if ratio < 0.02:
-            raise TrainingError(
-                f"the warm-up reproduces {data.responses[k]!r} almost exactly (residual SD "
-                f"{100 * ratio:.1f} % of the response's): it has learnt the patients by heart and "
-                "leaves nothing to estimate correlations from. Train fewer epochs or estimate on "
-                "held-out patients."
-            )

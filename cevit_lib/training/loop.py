@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,19 @@ COLLAPSED = 1e-3  # outputs that vary less, in standard units, tell no patient f
 EVALUATION_BATCH = 256
 
 
+class Renewing(Protocol):
+    """What estimates the parameters of a stage's loss again while it trains."""
+
+    def companions(self, task: "Task", recipe: Recipe, device: torch.device) -> list[Any]:
+        """Return trainers that make every epoch too: networks for cross-fitted outputs."""
+
+    def after(self, loss: nn.Module, trace: list[dict[str, Any]], last: bool) -> dict[str, Any]:
+        """Give the loss its next parameters, after an epoch; return what the trace says of them.
+
+        ``trace`` has the epochs before this one; ``last`` says that no epoch follows.
+        """
+
+
 @dataclass(frozen=True)
 class Task:
     """What a network learns in a stage.
@@ -39,12 +52,15 @@ class Task:
         ``loss(outputs, y)``: the mean over the patients of a batch.
     validation : (PairedEyes, Tensor), optional
         Patients whose loss is traced and never trained on, and their responses.
+    renewing : Renewing, optional
+        Gives the loss other parameters along the way.
     """
 
     data: PairedEyes
     y: Tensor
     loss: nn.Module
     validation: tuple[PairedEyes, Tensor] | None = None
+    renewing: Renewing | None = None
 
 
 @dataclass(frozen=True)
@@ -169,15 +185,22 @@ def train(
     model.to(device)
     crew.same(model)
     trainer = NetworkTrainer(model, task, recipe, rng, stage.stage, device)
-    progress = Progress(trainer, as_checkpoint(stage.checkpoint))
+    renewing = task.renewing
+    companions = renewing.companions(task, recipe, device) if renewing else []
+    progress = Progress(trainer, as_checkpoint(stage.checkpoint), companions)
     same = reproducible(recipe.deterministic, device)
     with torch_seeded(rng, crew.index, device), same, _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
             start = time.perf_counter()
             entry = trainer.epoch()
+            for companion in companions:
+                companion.epoch()
             if task.validation is not None:
                 entry["validation_loss"] = trainer.validate()
+            if renewing is not None:
+                last = trainer.done == recipe.epochs
+                entry |= renewing.after(task.loss, progress.trace, last)
             entry["seconds"] = time.perf_counter() - start
             if progress.add(entry, trainer.spread() < COLLAPSED):
                 raise TrainingError(_collapse_message(entry, recipe))
@@ -206,7 +229,8 @@ class NetworkTrainer(Trainer):
         stage: str,
         device: torch.device,
     ) -> None:
-        optimizer = recipe.build_optimizer(model.parameters())
+        task.loss.to(device)
+        optimizer = recipe.build_optimizer([*model.parameters(), *task.loss.parameters()])
         super().__init__(optimizer, recipe, stage, len(task.y))
         self.model, self.task, self.rng, self.device = model, task, rng, device
         self.images, self.y = Batches(task.data, device), task.y.to(device, torch.float32)

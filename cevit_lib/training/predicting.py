@@ -11,7 +11,7 @@ from torch import Tensor
 from cevit_lib.copula import CopulaParameters, bayes_classifier, class_probabilities
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError
-from cevit_lib.training.feasible import Fit, predict_outputs
+from cevit_lib.training.fit import Fit, predict_outputs
 
 #: What stands in every saved model and in the first line of every table of predictions.
 NOT_CLINICAL = "not for clinical use"

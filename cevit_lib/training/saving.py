@@ -16,7 +16,7 @@ from cevit_lib.copula import CopulaParameters
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError
 from cevit_lib.training.checkpoint import changing
-from cevit_lib.training.feasible import Fit
+from cevit_lib.training.fit import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
 from cevit_lib.training.scaling import Standardisation
 

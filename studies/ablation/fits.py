@@ -31,8 +31,10 @@ from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree, Source
-from cevit_lib.training.ensemble import Ensemble, Members, SideBySide
+from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
+from cevit_lib.training.ensemble import Ensemble, Members
+from cevit_lib.training.objective import Source
+from cevit_lib.training.side_by_side import SideBySide
 from studies.ablation.data import about, load_eyes, partition, predictions_of
 from studies.ablation.pretraining import Encoders
 from studies.ablation.settings import grid
@@ -101,10 +103,10 @@ class Batch:
         key = (number,) if number else ()
         return [streams(seed, c["partition"], c["fold"], *key).order for c, seed in self.fits]
 
-    def watch(self, stage: str, parameters: Any) -> Callable:
+    def watch(self, stage: str) -> Callable:
         """Return the left-out patients' loss after every epoch: what tuning compares."""
 
-        def losses(networks: SideBySide) -> list[dict]:
+        def losses(networks: SideBySide, loss: Any) -> list[dict]:
             seen = zip(
                 networks.members.standardisation,
                 networks.outputs("left-out"),

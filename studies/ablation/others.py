@@ -24,9 +24,10 @@ from cevit_lib.datasets.splits import Split
 from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training import Fit, Recipe, find_device, streams
-from cevit_lib.training.algorithm import AlgorithmThree, Source, estimated
-from cevit_lib.training.feasible import OneNetwork
+from cevit_lib.training.algorithm import AlgorithmThree
 from cevit_lib.training.loop import Stage
+from cevit_lib.training.network import OneNetwork
+from cevit_lib.training.objective import Source, estimated
 from studies.ablation.data import about, load_eyes, one_eye, partition, predictions_of
 from studies.ablation.predecessors import CeCNN, CutResNet, OUCopulaCNN
 from studies.ablation.pretraining import Encoders

@@ -29,9 +29,11 @@ from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree, Source, independent
+from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree
 from cevit_lib.training.compiling import WRONG_GRADIENT
-from cevit_lib.training.ensemble import Ensemble, Members, SideBySide, empirical_loss
+from cevit_lib.training.ensemble import Ensemble, Members
+from cevit_lib.training.objective import Source, independent
+from cevit_lib.training.side_by_side import SideBySide, empirical_loss
 from studies.simulation.settings import GRIDS, grid
 from studies.study import Fit, Study
 
@@ -102,8 +104,8 @@ class Batch:
         key = (number,) if number else ()
         return [streams(seed, c["dataset"], c["fold"], *key).order for c, seed in self.fits]
 
-    def follow(self, stage: str, parameters: Any) -> Followed:
-        self.followed[stage] = Followed(parameters, len(self.fits))
+    def follow(self, stage: str) -> Followed:
+        self.followed[stage] = Followed(self.used.get(stage), len(self.fits))
         return self.followed[stage]
 
     def fit(self) -> bool:
@@ -314,7 +316,7 @@ class Followed:
         self.kept: SideBySide | None = None
         self.outputs: dict[str, list[torch.Tensor]] = {}
 
-    def __call__(self, networks: SideBySide) -> list[dict]:
+    def __call__(self, networks: SideBySide, loss: Callable) -> list[dict]:
         self.epochs += 1
         if self.kept is None:
             self.kept = networks.copy()
