@@ -6,6 +6,7 @@ What all of them share, ``fit`` and the attributes it sets, stands at
 """
 
 from cevit_lib.estimation.em import ExactEM, FastMCEM, MonteCarloEM
+from cevit_lib.estimation.many import estimate_many
 from cevit_lib.estimation.mcmc import RankLikelihoodMCMC
 from cevit_lib.estimation.mle import MaximumLikelihood, StandardErrors
 from cevit_lib.estimation.scores import GaussianScoreCorrelation
@@ -18,4 +19,5 @@ __all__ = [
     "MonteCarloEM",
     "RankLikelihoodMCMC",
     "StandardErrors",
+    "estimate_many",
 ]

@@ -158,3 +158,23 @@ def log_wedge_slopes(
     by_x = torch.exp(log_normal_cdf(k1) - 0.5 * x.square() - HALF_LOG_TWO_PI - value)
     by_y = torch.exp(log_normal_cdf(k2) - 0.5 * y.square() - HALF_LOG_TWO_PI - value)
     return tuple(torch.where(usable, d, 0.0) for d in (by_x, by_y, by_correlation))
+
+
+def log_wedge_curvatures(
+    x: Tensor, y: Tensor, correlation: Tensor, slopes: tuple[Tensor, Tensor, Tensor]
+) -> tuple[tuple[Tensor, ...], ...]:
+    """Second derivatives of ``log Phi_2`` from its first, (3, 3) tensors of the shape of ``x``, in
+    ``x``, ``y`` and ``correlation``.
+
+    ``d^2 Phi_2 / dx^2 = -x phi(x) Phi(k_1) - rho phi_2``, ``d^2 / dx dy = phi_2``, and the slope in
+    the correlation is ``phi_2`` itself.
+    """
+    by_x, by_y, by_r = slopes
+    x, y = finite(x, y)
+    k1, k2, s = _conditional_limits(x, y, correlation)
+    xx = -by_x * (x + by_x) - correlation * by_r
+    yy = -by_y * (y + by_y) - correlation * by_r
+    xy = by_r - by_x * by_y
+    xr, yr = -by_r * (k2 / s + by_x), -by_r * (k1 / s + by_y)
+    rr = by_r * ((correlation + k1 * k2) / (s * s) - by_r)
+    return (xx, xy, xr), (xy, yy, yr), (xr, yr, rr)

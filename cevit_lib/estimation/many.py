@@ -1,0 +1,281 @@
+r"""Maximum likelihood for many members at once: networks side by side, folds, replications.
+
+``estimate_many(outputs, y, initial=None)`` takes each member's patients, ``(n, p)`` tensors on any
+device, and returns ``Estimates(parameters, converged, n_iter)``: a list of ``CopulaParameters``
+(float64, on the CPU) and two tensors. Each is the maximum that :class:`MaximumLikelihood` finds.
+``initial``, such as the ``parameters`` of an epoch before, saves iterations.
+
+Whitened residuals :math:`w = W (y - \mu)`, ``W`` lower triangular, make the likelihood of a member
+plain: the residuals add :math:`\log|W| - \tfrac12 \|w\|^2`, and a label's limit in :math:`\Phi_2`
+is :math:`s_j (v_j'w + d_j q_j)`, :math:`d_j^2 = 1 + \|v_j\|^2`, with one correlation
+:math:`\tanh z` for the pair. ``W``, ``v`` and ``z`` are free, so that Newton's method needs no
+bounds; and since the limits are linear in :math:`(W'v_j, d_j)`, a pass over the patients ends in
+one small gradient and Hessian a member. The pass runs on the device; what is small, on the CPU.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from cevit_lib.copula import CopulaParameters, check_labels
+from cevit_lib.errors import DataError, ScaleError, ShapeError
+from cevit_lib.estimation.correlation import EIGENVALUE_FLOOR, cov2cor, keep_positive_definite
+from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, normal_score
+from cevit_lib.normal.wedge import log_wedge_curvatures
+
+#: Newton's last step gains less than this in the mean log-likelihood; it leaves an error of this
+#: order in the parameters.
+LEAST_GAIN = 5e-11
+#: Curvature that a step reckons with at least, and its largest coordinate at most.
+LEAST_CURVATURE, LARGEST_STEP = 1e-10, 1.0
+
+
+class Estimates(NamedTuple):
+    """What :func:`estimate_many` found.
+
+    Attributes
+    ----------
+    parameters : list of CopulaParameters
+        Of each member, float64 on the CPU.
+    converged : tensor, shape (members,)
+        Whether a member's search came to rest inside; its parameters are finite in any case.
+    n_iter : tensor, shape (members,)
+        Passes over a member's patients.
+    """
+
+    parameters: list[CopulaParameters]
+    converged: Tensor
+    n_iter: Tensor
+
+
+class _Patients(NamedTuple):
+    """All members' patients, filled up with rows of zeros, which add a constant.
+
+    Attributes
+    ----------
+    features : two tensors, shape (members, n, p0 + 1)
+        Of each label, its sign times residuals (in their ``scale``) and normal score.
+    flip : tensor, shape (members, n)
+        Product of the signs.
+    second : tensor, shape (members, p0, p0)
+        Mean outer product of the residuals, on the CPU.
+    scale : tensor, shape (members, p0)
+        Root mean square of the residuals in the units of ``y``, on the CPU.
+    count : tensor, shape (members,)
+        On the CPU.
+    """
+
+    features: tuple[Tensor, Tensor]
+    flip: Tensor
+    second: Tensor
+    scale: Tensor
+    count: Tensor
+
+    def of(self, members: Tensor) -> "_Patients":
+        """Return the patients of these members."""
+        if len(members) == len(self.count):
+            return self
+        there = members.to(self.flip.device)
+        features = tuple(each[there] for each in self.features)
+        return _Patients(features, self.flip[there], *(each[members] for each in self[2:]))
+
+
+def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
+    """Check the members' patients and lay them side by side."""
+    shapes = [tuple(each.shape) for each in outputs]
+    if shapes != [tuple(each.shape) for each in y] or len({shape[1:] for shape in shapes}) != 1:
+        raise ShapeError("outputs and y must be lists of tensors (n, p) of the same shapes")
+    check_labels(torch.cat(tuple(y)), shapes[0][1] - 2)
+    # half a label has sign zero, and half minus half is no residual
+    outputs, y = (
+        pad_sequence([each.detach().double() for each in side], True, 0.5) for side in (outputs, y)
+    )
+    if not bool(torch.isfinite(outputs + y).all()):
+        raise DataError(
+            "many members are estimated from finite outputs and complete responses; fit "
+            "MaximumLikelihood one by one where some are missing"
+        )
+    count = torch.tensor([shape[0] for shape in shapes], dtype=torch.float64)
+    residual, sign = (y - outputs)[..., :-2], 2 * y[..., -2:] - 1
+    second = (residual.mT @ residual).cpu() / count[:, None, None]
+    scale = second.diagonal(dim1=1, dim2=2).sqrt()
+    if not bool((scale > 0).all()):
+        raise ScaleError("the residuals of a continuous response are all zero; a scale is needed")
+    known = torch.cat((residual / scale[:, None].to(residual), normal_score(outputs[..., -2:])), -1)
+    features = [sign[..., j, None] * known[..., [*range(scale.shape[1]), j - 2]] for j in (0, 1)]
+    second = second / scale[:, :, None] / scale[:, None]
+    return _Patients(tuple(features), sign.prod(-1), second, scale, count)
+
+
+def _cells(at: _Patients, linear: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the labels' mean log probability (members,), and its slopes (members, k) and
+    curvatures (members, k, k) in ``linear`` (members, 2, p0 + 1) and ``r`` (members,), on the CPU.
+    """
+    linear, r = linear.to(at.flip), r.to(at.flip)
+    limits = [
+        (f @ c.unsqueeze(-1)).squeeze(-1)
+        for f, c in zip(at.features, linear.unbind(1), strict=True)
+    ]
+    rho = at.flip * r[:, None]
+    value, *slopes = log_bivariate_normal_cdf_with_gradients(*limits, rho)
+    parts = (*at.features, at.flip.unsqueeze(-1))
+    gradient = torch.cat([(d[:, None] @ f)[:, 0] for d, f in zip(slopes, parts, strict=True)], -1)
+    rows = [
+        torch.cat(
+            [(c.unsqueeze(-1) * left).mT @ right for c, right in zip(row, parts, strict=True)], -1
+        )
+        for left, row in zip(parts, log_wedge_curvatures(*limits, rho, slopes), strict=True)
+    ]
+    count = at.count[:, None]
+    return (
+        value.sum(-1).cpu() / at.count,
+        gradient.cpu() / count,
+        torch.cat(rows, -2).cpu() / count[:, None],
+    )
+
+
+def _unpacked(point: Tensor, p0: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``W`` (members, p0, p0), ``v`` (members, 2, p0) and ``tanh z`` (members,)."""
+    rows, columns = torch.tril_indices(p0, p0)
+    whitening = point.new_zeros(len(point), p0, p0)
+    whitening[:, rows, columns] = point[:, : len(rows)]
+    return whitening, point[:, len(rows) : -1].unflatten(1, (2, p0)), point[:, -1].tanh()
+
+
+def _objective(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean log-likelihood (members,), up to a constant, with gradient and Hessian in
+    ``point`` (members, k)."""
+    p0 = at.second.shape[-1]
+    whitening, v, r = _unpacked(point, p0)
+    d = (1 + v.square().sum(-1, keepdim=True)).sqrt()
+    value, slope, curvature = _cells(at, torch.cat((v @ whitening, d), -1), r)
+
+    # how the cells' coordinates move with the point, and, in `bend`, half of how that changes
+    rows, columns = torch.tril_indices(p0, p0)
+    entries, by_r = torch.arange(len(rows)), 1 - r * r
+    moved = point.new_zeros(len(point), slope.shape[1], point.shape[1])
+    bend = torch.zeros_like(point).diag_embed()
+    for j in (0, 1):
+        start, own = j * (p0 + 1), slice(len(rows) + j * p0, len(rows) + (j + 1) * p0)
+        moved[:, start : start + p0, own] = whitening.mT
+        moved[:, start + columns, entries] = v[:, j, rows]
+        moved[:, start + p0, own] = unit = v[:, j] / d[:, j]
+        by_d = slope[:, start + p0, None, None] / d[:, j, None]
+        bend[:, own, own] = 0.5 * by_d * (torch.eye(p0) - unit[:, :, None] * unit[:, None])
+        bend[:, own.start + rows, entries] = slope[:, start + columns]
+    moved[:, -1, -1], bend[:, -1, -1] = by_r, -slope[:, -1] * r * by_r
+    gradient = (slope[:, None] @ moved)[:, 0]
+    hessian = moved.mT @ curvature @ moved + bend + bend.mT
+
+    # the residuals: log |W| - tr(W S W') / 2
+    diagonal, product = whitening.diagonal(dim1=1, dim2=2), whitening @ at.second
+    value = value + diagonal.log().sum(-1) - 0.5 * (product * whitening).sum((1, 2))
+    gradient[:, entries] += (diagonal.reciprocal().diag_embed() - product)[:, rows, columns]
+    hessian[:, : len(rows), : len(rows)] -= torch.where(
+        rows[:, None] == rows, at.second[:, columns][:, :, columns], 0.0
+    )
+    hessian[:, entries[rows == columns], entries[rows == columns]] -= diagonal**-2
+    return value, gradient, hessian
+
+
+def _newton_step(gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the steps (members, k), uphill where the likelihood is not concave, too; and whether
+    they are the last: there is a summit, and next to nothing to gain."""
+    values, vectors = torch.linalg.eigh(hessian)
+    along = (gradient[:, None] @ vectors)[:, 0] / values.abs().clamp_min(LEAST_CURVATURE)
+    step = (vectors @ along.unsqueeze(-1)).squeeze(-1)
+    last = ((gradient * step).sum(-1) < 2 * LEAST_GAIN) & (values[:, -1] < 0)
+    return step / (step.abs().amax(-1, keepdim=True) / LARGEST_STEP).clamp_min(1.0), last
+
+
+def _start(at: _Patients, initial: Sequence[CopulaParameters] | None) -> Tensor:
+    """Return the points (members, k) of given parameters, or of labels that depend on nothing."""
+    p0 = at.second.shape[-1]
+    if initial is None:
+        factor = torch.linalg.cholesky(at.second + 1e-3 * torch.eye(p0, dtype=at.second.dtype))
+        v, z = at.scale.new_zeros(len(at.scale), 2, p0), at.scale.new_zeros(len(at.scale))
+    else:
+        correlation = torch.stack([each.correlation.detach() for each in initial])
+        scale = torch.stack([each.scale.detach() for each in initial])
+        root = torch.linalg.cholesky(correlation.double().cpu())
+        own = root[:, p0:, p0:]
+        sd = own.square().sum(-1).sqrt()
+        factor = root[:, :p0, :p0] * (scale.double().cpu() / at.scale)[:, :, None]
+        v = root[:, p0:, :p0] / sd[:, :, None]
+        z = ((own @ own.mT)[:, 0, 1] / sd.prod(-1)).atanh()
+    rows, columns = torch.tril_indices(p0, p0)
+    whitening = torch.linalg.inv(factor)[:, rows, columns]
+    return torch.cat((whitening, v.flatten(1), z[:, None]), -1)
+
+
+def _parameters(at: _Patients, point: Tensor) -> list[CopulaParameters]:
+    """Return the copula parameters of the points."""
+    whitening, v, r = _unpacked(point, at.second.shape[-1])
+    root = torch.linalg.inv(whitening)
+    pair = torch.eye(2, dtype=r.dtype) + r[:, None, None] * torch.eye(2, dtype=r.dtype).flip(0)
+    cross = v @ root.mT
+    covariance = torch.cat(
+        (torch.cat((root @ root.mT, cross.mT), -1), torch.cat((cross, v @ v.mT + pair), -1)), -2
+    )
+    scale = at.scale * root.norm(dim=-1)
+    return [
+        CopulaParameters(
+            torch.from_numpy(keep_positive_definite(cov2cor(one))), own, validate=False
+        )
+        for one, own in zip(covariance.numpy(), scale, strict=True)
+    ]
+
+
+def estimate_many(
+    outputs: Sequence[Tensor],
+    y: Sequence[Tensor],
+    initial: Sequence[CopulaParameters] | None = None,
+    max_iter: int = 50,
+) -> Estimates:
+    """Return each member's maximum likelihood estimate of ``sigma`` and ``Gamma``.
+
+    Parameters
+    ----------
+    outputs, y : sequences of tensors (n, p), or tensors (members, n, p)
+        Of each member, on one device: continuous responses first, the last two binary, none
+        missing. Members may have different ``n``.
+    initial : sequence of CopulaParameters, optional
+        Where the search starts, such as the estimates of an epoch before.
+    max_iter : int
+        Passes over the patients.
+
+    Raises
+    ------
+    ShapeError, LabelError, DataError, ScaleError
+        Tensors that do not fit each other; a label that is not 0 or 1; a value that is missing or
+        not finite; residuals that are all zero.
+
+    Examples
+    --------
+    >>> from cevit_lib.datasets.toy import ToyExample
+    >>> data = [ToyExample(n=800, rng=seed).sample() for seed in (0, 1)]
+    >>> found = estimate_many([each.outputs for each in data], [each.y for each in data])
+    >>> found.converged.tolist(), tuple(found.parameters[0].correlation.shape)
+    ([True, True], (4, 4))
+    """
+    at = _gathered(outputs, y)
+    point = _start(at, initial)
+    step, length = torch.zeros_like(point), torch.ones(len(point), 1)
+    value = torch.full((len(point),), -torch.inf, dtype=torch.float64)
+    n_iter, rests = torch.zeros(len(point), dtype=torch.long), torch.zeros(len(point)).bool()
+    while len(searching := (~rests & (n_iter < max_iter)).nonzero()[:, 0]):
+        trial = point[searching] + length[searching] * step[searching]
+        found, gradient, hessian = _objective(at.of(searching), trial)
+        n_iter[searching] += 1
+        length[searching] *= 0.5  # of those that do not ascend
+        up = found > value[searching]
+        here = searching[up]
+        step[here], rests[here] = _newton_step(gradient[up], hessian[up])
+        point[here], value[here], length[here] = trial[up], found[up], 1.0
+    point = torch.where(rests[:, None], point + step, point)
+    parameters = _parameters(at, point)
+    inside = [one.smallest_eigenvalue() > 2 * EIGENVALUE_FLOOR for one in parameters]
+    return Estimates(parameters, rests & torch.tensor(inside), n_iter)

@@ -1,0 +1,115 @@
+"""Many members at once: the maximum that the score of the likelihood says it is."""
+
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.errors import DataError, LabelError, ScaleError, ShapeError
+from cevit_lib.estimation import MaximumLikelihood, estimate_many
+from cevit_lib.estimation.mle import log_likelihood_and_score
+from cevit_lib.estimation.observed import observe
+from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
+from cevit_lib.normal.wedge import log_wedge_curvatures, log_wedge_slopes
+
+
+def patients(correlation, n: int, rng: np.random.Generator):
+    """Draw outputs and responses (n, p) of this copula, the last two binary."""
+    p0 = len(correlation) - 2
+    z = rng.multivariate_normal(np.zeros(p0 + 2), correlation, size=n)
+    outputs = rng.standard_normal((n, p0 + 2))
+    scores = normal_score(torch.from_numpy(outputs[:, p0:])).numpy()
+    y = np.concatenate([outputs[:, :p0] + 2 * z[:, :p0], z[:, p0:] + scores > 0], 1)
+    return torch.from_numpy(outputs), torch.from_numpy(y)
+
+
+def random_correlation(p: int, rng: np.random.Generator) -> np.ndarray:
+    factor = rng.standard_normal((p, p + 1))
+    return np.corrcoef(factor)
+
+
+@pytest.fixture(scope="module")
+def members():
+    rng = np.random.default_rng(20)
+    sizes = (800, 120, 300, 800)
+    pairs = [patients(random_correlation(4, rng), n, rng) for n in sizes]
+    return [each for each, _ in pairs], [each for _, each in pairs]
+
+
+def largest_score(outputs, y, parameters) -> float:
+    """Return the largest derivative of the mean log-likelihood, in scales and correlations."""
+    scale, correlation = parameters.scale.numpy(), parameters.correlation.numpy()
+    observed = observe(outputs, y, len(scale))
+    _, in_scale, in_correlation = log_likelihood_and_score(observed, scale, correlation)
+    return max(np.abs(in_scale).max(initial=0.0), np.abs(np.triu(in_correlation, 1)).max())
+
+
+def test_the_score_vanishes_at_every_member_whatever_its_size(members):
+    found = estimate_many(*members)
+    assert found.converged.all()
+    for outputs, y, parameters in zip(*members, found.parameters, strict=True):
+        assert largest_score(outputs, y, parameters) < 1e-7
+
+
+@pytest.mark.parametrize("p0", [0, 1, 3])
+def test_any_number_of_lengths_beside_two_labels(p0):
+    rng = np.random.default_rng(21 + p0)
+    outputs, y = patients(random_correlation(p0 + 2, rng), 400, rng)
+    (parameters,), converged, _ = estimate_many([outputs], [y])
+    assert converged.all() and largest_score(outputs, y, parameters) < 1e-7
+
+
+def test_the_start_is_forgotten_and_a_good_one_saves_passes(members):
+    cold = estimate_many(*members)
+    near = estimate_many(*members, cold.parameters)
+    far = [
+        CopulaParameters(random_correlation(4, np.random.default_rng(k)), [9, 0.3])
+        for k in (1, 2, 3)
+    ]
+    far = estimate_many(*members, [*far, cold.parameters[0]])
+    assert (near.n_iter == 1).all() and far.converged.all()
+    for one, other in zip(cold.parameters, far.parameters, strict=True):
+        torch.testing.assert_close(one.correlation, other.correlation, rtol=0, atol=1e-7)
+        torch.testing.assert_close(one.scale, other.scale, rtol=1e-7, atol=0)
+
+
+def test_one_member_is_that_of_maximum_likelihood(members):
+    outputs, y = (side[0] for side in members)
+    wanted = MaximumLikelihood(tol=1e-9).fit(outputs, y).parameters_
+    (found,), _, _ = estimate_many([outputs], [y])
+    torch.testing.assert_close(found.correlation, wanted.correlation, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.scale, wanted.scale, rtol=1e-6, atol=0)
+
+
+def test_a_member_without_a_maximum_says_so_and_disturbs_nobody(members):
+    outputs, y = [each.clone() for each in members[0]], [each.clone() for each in members[1]]
+    outputs[1][:, 3], y[1][:, 3] = outputs[1][:, 2], y[1][:, 2]  # the same label twice
+    alone, found = estimate_many(*members), estimate_many(outputs, y)
+    assert found.converged.tolist() == [True, False, True, True]
+    assert torch.isfinite(found.parameters[1].correlation).all()
+    torch.testing.assert_close(found.parameters[2].scale, alone.parameters[2].scale)
+
+
+def test_bad_members_are_named(members):
+    outputs, y = members
+    missing, labels = y[0].clone(), y[0].clone()
+    missing[3, 0], labels[3, 2] = float("nan"), 0.5
+    with pytest.raises(ShapeError, match="same shapes"):
+        estimate_many(outputs, y[:2])
+    with pytest.raises(DataError, match="one by one"):
+        estimate_many(outputs, [missing, *y[1:]])
+    with pytest.raises(LabelError, match="column 2"):
+        estimate_many(outputs, [labels, *y[1:]])
+    with pytest.raises(ScaleError, match="all zero"):
+        estimate_many([torch.cat((y[0][:, :2], outputs[0][:, 2:]), 1)], y[:1])
+
+
+@pytest.mark.parametrize(
+    "point", [(0.3, -0.8, 0.5), (-4.0, -5.0, -0.3), (1.0, 1.1, 0.97), (-2.0, 3.0, -0.9)]
+)
+def test_curvatures_of_the_bivariate_normal_are_those_of_autograd(point):
+    at = torch.tensor(point, dtype=torch.float64)
+    wanted = torch.autograd.functional.hessian(lambda v: log_bivariate_normal_cdf(*v), at)
+    slopes = log_wedge_slopes(*at, log_bivariate_normal_cdf(*at))
+    found = torch.tensor(log_wedge_curvatures(*at, slopes), dtype=torch.float64)
+    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
