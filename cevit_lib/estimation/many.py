@@ -85,14 +85,13 @@ class _Patients(NamedTuple):
 
 def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
     """Check the members' patients and lay them side by side."""
+    outputs, y = ([torch.as_tensor(one).detach().double() for one in side] for side in (outputs, y))
     shapes = [tuple(each.shape) for each in outputs]
     if shapes != [tuple(each.shape) for each in y] or len({shape[1:] for shape in shapes}) != 1:
         raise ShapeError("outputs and y must be lists of tensors (n, p) of the same shapes")
-    check_labels(torch.cat(tuple(y)), shapes[0][1] - 2)
+    check_labels(torch.cat(y), shapes[0][1] - 2)
     # half a label has sign zero, and half minus half is no residual
-    outputs, y = (
-        pad_sequence([each.detach().double() for each in side], True, 0.5) for side in (outputs, y)
-    )
+    outputs, y = pad_sequence(outputs, True, 0.5), pad_sequence(y, True, 0.5)
     if not bool(torch.isfinite(outputs + y).all()):
         raise DataError(
             "many members are estimated from finite outputs and complete responses; fit "
@@ -239,7 +238,7 @@ def estimate_many(
 
     Parameters
     ----------
-    outputs, y : sequences of tensors (n, p), or tensors (members, n, p)
+    outputs, y : sequences of tensors or arrays (n, p), or tensors (members, n, p)
         Of each member, on one device: continuous responses first, the last two binary, none
         missing. Members may have different ``n``.
     initial : sequence of CopulaParameters, optional
