@@ -1,10 +1,21 @@
-"""Where things lie: the project's root, its results, and the data folder that the user names."""
+"""Where things lie: the project's root, its results, the data folder that the user names, and
+outputs, which are tried before the work and appear whole or not at all."""
 
+import contextlib
+import errno
+import glob
 import os
 import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, Literal
 
-from cevit_lib.errors import DataError
+from cevit_lib.errors import DataError, OutputError, torn_write
+
+LEFT_OVER_SECONDS = 86_400.0
+"""Older temporary files are of a process that was killed."""
 
 
 def project_root() -> Path:
@@ -46,3 +57,93 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
         f"{name!r}, or pass the folder itself (--data-folder); the page on data says where "
         f"{name!r} can be had."
     )
+
+
+def check_output(
+    path: str | os.PathLike,
+    kind: Literal["file", "folder"],
+    option: str = "",
+    inputs: Iterable[str | os.PathLike] = (),
+) -> None:
+    """Try, before any work, whether an output can be written where it is to go.
+
+    Raises
+    ------
+    OutputError
+        It is of the wrong kind, one of the inputs, below a file, or in a folder that takes none.
+    """
+    path = Path(path).expanduser()
+    said = f"{option} {path}".strip()
+    if path.exists() and path.is_dir() != (kind == "folder"):
+        seen, other = ("folder", "file") if path.is_dir() else ("file", "folder")
+        raise OutputError(f"{said} is a {seen}; name a {other} to write.")
+    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
+        raise OutputError(f"{said} is read by this command; name another file to write.")
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    there = there.parent if kind == "file" and there == path else there
+    if not there.is_dir():
+        raise OutputError(f"{said} cannot be written: {there} is a file, no folder.")
+    try:
+        with tempfile.TemporaryFile(dir=there) as tried:
+            tried.write(bytes(4096))
+    except OSError as error:
+        raise OutputError(f"{said} cannot be written ({_why(error)}); nothing was done.") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a temporary file that becomes ``path`` at the end, so that nobody meets a half of it.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made.
+    before : Path, optional
+        Where the file that was there goes; without it, it is replaced.
+
+    Raises
+    ------
+    OutputError
+        The disk is full or takes nothing; the message names the file.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent, f".{glob.escape(path.name)}.*.tmp")
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+        )
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())  # or a power cut could leave the name without the content
+        os.chmod(temporary, 0o644)
+        if before is not None and path.is_file():
+            os.replace(path, before)  # a kill before the next line leaves this one, which is whole
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        if not isinstance(error, OSError) and not torn_write(error):
+            raise
+        raise OutputError(
+            f"{_why(error)}: could not write {path}; what was there before is untouched. Free some "
+            "space or name another place, and give the same command again."
+        ) from error
+    finally:
+        # after a success the name is gone; after anything else, a Ctrl-C included, the half file is
+        # removed
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Remove temporary files that a killed process left in a folder long ago."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > LEFT_OVER_SECONDS:
+                path.unlink()
+
+
+def _why(error: BaseException) -> str:
+    full = torn_write(error) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    return "the disk is full" if full else (getattr(error, "strerror", None) or str(error))

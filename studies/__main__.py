@@ -8,10 +8,10 @@ python -m studies simulation --number 7               one of them, on a device t
 
 import argparse
 import json
-import sys
 
 from cevit_lib.clinic.devices import claim
-from cevit_lib.errors import CevitError
+from cevit_lib.errors import guarded
+from cevit_lib.paths import check_output
 from studies.study import find
 
 
@@ -28,12 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     add("--number", type=int, metavar="K", help="make this one alone, counted from 0")
     add("--results", help="folder of the records (default: results)")
     options = parser.parse_args(arguments)
-    try:
-        for study in map(find, options.studies):
-            _run(study, options)
-    except CevitError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+    return guarded("python -m studies", lambda: _run_all(options), refused=1)
+
+
+def _run_all(options) -> int:
+    if options.results and not options.list:
+        check_output(options.results, "folder", "--results")
+    for study in map(find, options.studies):
+        _run(study, options)
     return 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cevit_lib import __version__
 from cevit_lib.clinic import cli
-from cevit_lib.errors import DataError, NotConvergedWarning
+from cevit_lib.errors import FAULT_OF_OURS, DataError, NotConvergedWarning
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "torchvision", "timm", "peft", "papermill", "pandas", "scipy", "matplotlib")
@@ -74,9 +74,11 @@ def test_words_that_are_no_command(capsys, words, status, said):
             2,
             "the package 'timm.models' is not installed; pip install 'cevit-lib[vit]'",
         ),
-        # faults of our own must show where
-        (ModuleNotFoundError("No module named 'cevit_lib.x'", name="cevit_lib.x"), None, ""),
-        (ZeroDivisionError(), None, ""),
+        (
+            OSError(28, "No space left on device", "a.json"),
+            2,
+            "a.json: the disk is full; free some space and give the same command again.",
+        ),
     ],
 )
 def test_an_error_that_is_no_fault_of_ours_is_one_line(monkeypatch, capsys, error, status, said):
@@ -84,12 +86,50 @@ def test_an_error_that_is_no_fault_of_ours_is_one_line(monkeypatch, capsys, erro
         raise error
 
     monkeypatch.setattr("cevit_lib.clinic.doctor.run_doctor", fail)
-    if status is None:
-        with pytest.raises(type(error)):
-            cli.main(["doctor"])
-    else:
-        assert cli.main(["doctor"]) == status
-        assert capsys.readouterr().err == f"cevit doctor: {said}\n"
+    assert cli.main(["doctor"]) == status
+    assert capsys.readouterr().err == f"cevit doctor: {said}\n"
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("cevit_lib.x", name="cevit_lib.x"), ZeroDivisionError()]
+)
+def test_a_fault_of_ours_is_a_sentence_that_says_where_and_keeps_the_whole_account(
+    monkeypatch, capsys, tmp_path, error
+):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr("cevit_lib.clinic.doctor.run_doctor", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cli.main(["doctor"]) == FAULT_OF_OURS
+    (account,) = tmp_path.iterdir()
+    said = capsys.readouterr().err
+    assert re.search(r"fault of the program \(.*Error.*test_cli\.py:\d+\)", said), said
+    assert said.count("\n") == 1 and str(account) in said
+    assert "in fail\n    raise error" in account.read_text()
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["fit", "--data", "synthetic", "--results", "{file}"], "--results .* is a file"),
+        (["fit", "--data", "synthetic", "--table", "{file}/t.csv"], "is a file, no folder"),
+        (["fit", "--data", "synthetic", "--save", "/proc/none/x"], "cannot be written"),
+        (["run", "data", "-o", "{folder}"], "--output .* is a folder; name a file"),
+        (["run", "{file}", "-o", "{file}"], "is read by this command; name another"),
+        (["predict", "--model", "m", "--csv", "{file}", "--table", "{file}"], "is read by this"),
+        (["report", "--results", ".", "--output", "{folder}"], "is a folder"),
+    ],
+    ids=str,
+)
+def test_outputs_are_tried_before_the_work(monkeypatch, capsys, tmp_path, words, told):
+    for _, _, run in cli.COMMANDS.values():
+        monkeypatch.setattr(run.replace(":", "."), lambda options: pytest.fail("it began"))
+    (tmp_path / "page.md").write_text("my own")
+    places = {"file": tmp_path / "page.md", "folder": tmp_path}
+    assert cli.main([word.format(**places) for word in words]) == 2
+    assert re.search(told, capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 
 
 def test_a_reader_who_has_enough_ends_a_command_quietly():

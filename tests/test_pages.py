@@ -355,3 +355,23 @@ def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
     assert [path.name for path in final.glob("*.ipynb")] == ["fine.ipynb"]
     assert not (tmp_path / "_build").exists(), "a book with a faulty page was built all the same"
     assert pages.main(["build"]) == 1
+
+
+def test_a_full_disk_loses_no_fault_of_the_other_pages(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / "notebooks").mkdir(exist_ok=True)
+        (tmp_path / "notebooks" / f"{name}.md").write_text("")
+    monkeypatch.setattr(pages, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(pages, "chapters", lambda root: pages.all_notebooks(tmp_path))
+    monkeypatch.setattr(pages, "execute", lambda *_: {"first": None, "second": "planted"})
+    full = OSError(28, "No space left on device", "page.ipynb")
+    monkeypatch.setattr(pages, "scan", lambda made: (_ for _ in ()).throw(full))
+    faults = pages.make_pages()
+    assert faults["second"] == "planted" and "page.ipynb: the disk is full" in faults["first"]
+
+
+def test_a_second_build_in_one_clone_waits_for_nobody_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pages, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(pages, "publish_book", lambda: pages.main(["build"]))
+    assert pages.main(["build"]) == 1
+    assert "another build is at work" in capsys.readouterr().err

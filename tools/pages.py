@@ -20,14 +20,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
 from filelock import FileLock, Timeout
 
-from cevit_lib.errors import NotebookError, ParameterError
+from cevit_lib.errors import NotebookError, ParameterError, guarded, in_words
 from cevit_lib.paths import project_root
 from tools.dress import dress, scan
 from tools.inputs import changed, remember
@@ -159,17 +159,25 @@ def make_pages() -> Faults:
     since = time.time()
     faults |= execute(due, raw, "stored")
     for source in due:
-        made, page = raw / f"{source.stem}.ipynb", final / f"{source.stem}.ipynb"
-        page.unlink(missing_ok=True)
-        if faults[source.stem] is None:
-            faults[source.stem] = "; ".join(scan(made)) or None
-        if faults[source.stem] is None:
-            dress(made)
-            os.replace(made, page)
-            reads = json.loads(made.with_suffix(".json").read_text(encoding="utf-8"))
-            inputs = [*reads, *_always(source), page]
-            remember(raw / f"{source.stem}.inputs.json", inputs, since, made=page)
+        (final / f"{source.stem}.ipynb").unlink(missing_ok=True)
+        try:
+            faults[source.stem] = faults[source.stem] or _put_in_place(source, raw, final, since)
+        except OSError as error:  # what the other pages said is not lost over it
+            faults[source.stem] = in_words(error)
     return faults
+
+
+def _put_in_place(source: Path, raw: Path, final: Path, since: float) -> str | None:
+    """Look at an executed page and put it into the book; return what forbids it."""
+    made, page = raw / f"{source.stem}.ipynb", final / f"{source.stem}.ipynb"
+    if fault := "; ".join(scan(made)):
+        return fault
+    dress(made)
+    os.replace(made, page)
+    reads = json.loads(made.with_suffix(".json").read_text(encoding="utf-8"))
+    inputs = [*reads, *_always(source), page]
+    remember(raw / f"{source.stem}.inputs.json", inputs, since, made=page)
+    return None
 
 
 def _always(source: Path) -> list[Path]:
@@ -288,14 +296,28 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tools.pages", description=__doc__.splitlines()[0]
     )
     parser.add_argument("command", choices=("build", "test"))
-    options, root = parser.parse_args(arguments), project_root()
+    options = parser.parse_args(arguments)
+    work = test if options.command == "test" else publish_book
+    return guarded("python -m tools.pages", lambda: alone(work), refused=1)
+
+
+def alone(work: Callable[[], int]) -> int:
+    """Do some work while nobody else builds in this clone.
+
+    Raises
+    ------
+    NotebookError
+        Somebody does.
+    """
+    root = project_root()
     (root / "build").mkdir(exist_ok=True)
     try:
         with FileLock(root / "build" / "lock", timeout=0):
-            return test() if options.command == "test" else publish_book()
+            return work()
     except Timeout:
-        print(f"another build is at work in {root}; wait until it has ended", file=sys.stderr)
-        return 1
+        raise NotebookError(
+            f"another build is at work in {root}; wait until it has ended"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ import nbformat
 import yaml
 
 from cevit_lib import __version__
-from cevit_lib.errors import NotebookError
+from cevit_lib.errors import NotebookError, guarded
 from cevit_lib.paths import project_root
-from tools.pages import EXECUTED, jupyter_book
+from tools.pages import EXECUTED, alone, jupyter_book
 from tools.teaching import write_slides, write_student
 
 RELEASE = f"v{__version__}"
@@ -264,14 +264,13 @@ def main(arguments: list[str] | None = None) -> int:
         commands.add_parser(name).set_defaults(make=make)
     commands.choices["colab"].add_argument("repository", help="owner/name of the public repository")
     given = parser.parse_args(arguments)
-    try:
-        made = given.make(given)
-    except NotebookError as error:
-        print(error, file=sys.stderr)
-        return 1
-    for path in made:
-        print(path.relative_to(root))
-    return 0
+
+    def work() -> int:
+        for path in given.make(given):
+            print(path.relative_to(root))
+        return 0
+
+    return guarded("python -m tools.publication", lambda: alone(work), refused=1)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ when it is to be done.
 """
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
 
 from cevit_lib import __version__
-from cevit_lib.errors import CevitError
+from cevit_lib.errors import guarded
+from cevit_lib.paths import check_output
 
 OPTIONS = "cevit_lib.clinic.options"
 # name: (help, function that declares the options, function that runs)
@@ -58,6 +60,16 @@ COMMANDS = {
         f"{OPTIONS}:add_doctor_arguments",
         "cevit_lib.clinic.doctor:run_doctor",
     ),
+}
+
+# command: option -> what it writes there; all are tried before the work begins
+OUTPUTS = {
+    "run": {"output": "file"},
+    "fit": {"results": "folder", "table": "file", "save": "folder", "checkpoint": "folder"},
+    "predict": {"table": "file"},
+    "evaluate": {"table": "file", "output": "file"},
+    "report": {"output": "file"},
+    "download": {"folder": "folder"},
 }
 
 
@@ -108,27 +120,21 @@ def main(arguments: list[str] | None = None) -> int:
     words = join_pairs(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser(next((word for word in words if not word.startswith("-")), None))
     options = parser.parse_args(words)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _in_words(options.command, warnings.showwarning)
-            status = resolve_name(COMMANDS[options.command][2])(options)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # whoever read has enough; Python's last flush must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
-    except CevitError as error:
-        print(f"cevit {options.command}: {error}", file=sys.stderr)
-        return getattr(error, "exit_status", 2)
-    except ModuleNotFoundError as error:
-        if (error.name or "cevit_lib").startswith("cevit_lib"):
-            raise
-        said = f"the package {error.name!r} is not installed; {remedy(error.name)}"
-        print(f"cevit {options.command}: {said}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"cevit {options.command}: interrupted", file=sys.stderr)
-        return 130
+    work = partial(_run, options)
+    return guarded(f"cevit {options.command}", work, missing=remedy)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Try every output that was named, then do the work."""
+    outputs = OUTPUTS.get(options.command, {})
+    inputs = [value for name, value in vars(options).items() if name not in outputs]
+    named = [one for one in inputs if isinstance(one, str | Path)]
+    for name, kind in outputs.items():
+        if getattr(options, name, None) is not None:
+            check_output(getattr(options, name), kind, f"--{name}", named)
+    with warnings.catch_warnings():
+        warnings.showwarning = _in_words(options.command, warnings.showwarning)
+        return resolve_name(COMMANDS[options.command][2])(options)
 
 
 if __name__ == "__main__":

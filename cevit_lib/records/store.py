@@ -1,19 +1,16 @@
 """Records on disk: written whole or not at all, read back only where fit to be published."""
 
-import contextlib
-import errno
 import hashlib
 import io
 import json
 import os
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.paths import project_root, results_folder
+from cevit_lib.paths import project_root, results_folder, whole_file
 from cevit_lib.records.recipes import STUDIES, arms_of, maker_of
 
 # what may differ between two writings of one fit without making them different records
@@ -50,7 +47,7 @@ def write_record(record: dict, folder: str | os.PathLike | None = None) -> Path:
     ProvenanceError
         The record does not fit the schema, or another one of the same id exists: records are added,
         never edited.
-    OSError
+    OutputError
         The disk is full; the message says so and names the file.
     """
     record = dict(record)
@@ -130,35 +127,11 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Raises
     ------
-    OSError
+    OutputError
         The disk is full; the message says so and names the file.
     """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
-        )
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(
-                error.errno,
-                f"the disk is full: could not write {path} ({len(content)} bytes); "
-                "what was there before is untouched. Free some space and run again",
-            ) from error
-        raise
-    finally:
-        # after a success the name is gone; after anything else, a Ctrl-C included, the half file is
-        # removed
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+    with whole_file(path) as stream:
+        stream.write(content)
 
 
 def to_text(record: dict) -> str:
