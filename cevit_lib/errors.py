@@ -3,6 +3,7 @@
 ``guarded`` is the edge of every command: what was raised below it ends there as one sentence.
 """
 
+import argparse
 import errno
 import os
 import re
@@ -81,6 +82,22 @@ class FrozenRandomWeightsWarning(UserWarning):
 
 class WeightsWarning(UserWarning):
     """Part of a file of weights was left out, or nothing says how its images were normalised."""
+
+
+def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
+    """Return a reader of a command's numbers: finite, not below ``lowest``, whole unless told."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not lowest <= value < 1e15 or (whole and value != int(value)):
+            kind = "whole number" if whole else "number"
+            raise argparse.ArgumentTypeError(f"{text!r}: give a {kind} of at least {lowest:g}")
+        return int(value) if whole else value
+
+    return read
 
 
 def guarded(

@@ -78,7 +78,9 @@ def check_output(
         seen, other = ("folder", "file") if path.is_dir() else ("file", "folder")
         raise OutputError(f"{said} is a {seen}; name a {other} to write.")
     if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
-        raise OutputError(f"{said} is read by this command; name another file to write.")
+        raise OutputError(
+            f"{said} is read by this command and left as it is; name another file to write."
+        )
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     there = there.parent if kind == "file" and there == path else there
     if not there.is_dir():

@@ -10,7 +10,7 @@ import argparse
 import json
 
 from cevit_lib.clinic.devices import claim
-from cevit_lib.errors import guarded
+from cevit_lib.errors import at_least, guarded
 from cevit_lib.paths import check_output
 from studies.study import find
 
@@ -23,9 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     add("studies", nargs="+", metavar="STUDY", help="a name in cevit_lib/records/studies.json")
     add("--scale", choices=("paper", "smoke"), default="paper")
     add("--device", help="one, or several by commas (default: the accelerator that is there)")
-    add("--share", type=int, default=1, help="fits that may use one device at the same time")
+    add("--share", type=at_least(1), default=1, help="fits that use one device at once")
     add("--list", action="store_true", help="print the fits as JSON and make none")
-    add("--number", type=int, metavar="K", help="make this one alone, counted from 0")
+    add("--number", type=at_least(0), metavar="K", help="make this one alone, counted from 0")
     add("--results", help="folder of the records (default: results)")
     options = parser.parse_args(arguments)
     return guarded("python -m studies", lambda: _run_all(options), refused=1)

@@ -50,6 +50,11 @@ def test_help_lists_the_commands_that_exist_and_no_other(capsys):
         (["--version"], 0, __version__),
         (["nosuch"], 2, "invalid choice: 'nosuch'"),
         (["fit", "--data", "synthetic", "--epoch", "12"], 2, "unrecognized arguments: --epoch 12"),
+        (["fit", "--size", "0"], 2, "'0': give a whole number of at least 1"),
+        (["fit", "--epochs", "1.5"], 2, "'1.5': give a whole number"),
+        (["fit", "--learning-rate", "nan"], 2, "'nan': give a number"),
+        (["verify", "--seed=-1"], 2, "'-1': give a whole number of at least 0"),
+        (["run", "data", "--start-timeout", "inf"], 2, "'inf': give a number"),
     ],
     ids=str,
 )
@@ -112,11 +117,28 @@ def test_a_fault_of_ours_is_a_sentence_that_says_where_and_keeps_the_whole_accou
 @pytest.mark.parametrize(
     "words, told",
     [
+        (
+            ["fit", "--data", "grape", "--window", "12"],
+            "--window is for --data synthetic and would",
+        ),
+        (["fit", "--data", "synthetic", "--layout", "x"], "--layout is for --csv and would"),
+        (["fit", "--data", "synthetic", "--pretrained"], "--backbone tiny, which has none"),
+    ],
+    ids=str,
+)
+def test_an_option_that_would_be_ignored_is_refused(capsys, tmp_path, words, told):
+    given = [*words, "--results", str(tmp_path / "records")]
+    assert cli.main(given) == 2 and told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
         (["fit", "--data", "synthetic", "--results", "{file}"], "--results .* is a file"),
         (["fit", "--data", "synthetic", "--table", "{file}/t.csv"], "is a file, no folder"),
         (["fit", "--data", "synthetic", "--save", "/proc/none/x"], "cannot be written"),
         (["run", "data", "-o", "{folder}"], "--output .* is a folder; name a file"),
-        (["run", "{file}", "-o", "{file}"], "is read by this command; name another"),
+        (["run", "{file}", "-o", "{file}"], "is read by this command and left"),
         (["predict", "--model", "m", "--csv", "{file}", "--table", "{file}"], "is read by this"),
         (["report", "--results", ".", "--output", "{folder}"], "is a folder"),
     ],

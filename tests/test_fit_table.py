@@ -227,7 +227,6 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
         ("fit --csv {csv} --images {nowhere} {layout}", "does not exist"),
         ("fit {eyes} --layout {nowhere}", "nowhere cannot be read"),
         ("fit {eyes} {layout} --folds 15", "fewer folds"),
-        ("fit {eyes} {layout} --epochs 0", "epochs=0"),  # once, not once a fold
         ("fit {eyes} {layout} --backbone vit_nosuch", "vit_nosuch"),
         ("fit {eyes} {layout} --device quantum", "device 'quantum' cannot be used here"),
         ("report --results {nowhere} --output {report}", "that 'cevit fit' wrote"),

@@ -22,8 +22,9 @@ from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import CevitError, ParameterError
+from cevit_lib.paths import check_output
 from cevit_lib.records import find_record, record_id, write_record
-from cevit_lib.records.store import record_path
+from cevit_lib.records.store import record_path, scratch_folder
 from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model
 
 
@@ -52,8 +53,9 @@ def _check(options: argparse.Namespace) -> None:
     wrong = [fold for fold in options.fold or () if not 1 <= fold <= options.folds]
     if wrong:
         raise ParameterError(f"--fold {wrong[0]}: there are folds 1 to {options.folds}.")
-    if options.csv is not None and options.results is None and options.scale != "smoke":
-        options.results = Path("cevit-results")  # patients' data stay away from the book's records
+    if options.results is None:  # patients' data stay away from the book's records
+        options.results = scratch_folder() if options.scale == "smoke" else Path("cevit-results")
+        check_output(options.results, "folder", "--results")
 
 
 def _run_folds(options: argparse.Namespace) -> int:
@@ -75,7 +77,10 @@ def _run_folds(options: argparse.Namespace) -> int:
     if crew.main and tested:
         _report(tested, data, options)
     if crew.main and failures:
-        print(f"failed: {', '.join(failures)}; the same command tries only these again")
+        print(
+            f"failed: {', '.join(failures)}, for the reasons above, which the same command meets "
+            "again until they are mended; it makes nothing twice that has its record"
+        )
     return 1 if failures else 0
 
 

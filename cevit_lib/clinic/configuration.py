@@ -22,6 +22,18 @@ from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
 PLACES = ("folder", "csv", "photographs", "workers")
+#: Option -> its default, and the data that it is for.
+APPLIES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "layout": (None, ("table",)),
+    "workers": (1, ("table",)),
+    "data_folder": (None, ("grape",)),
+    **dict.fromkeys(("images", "size"), (None, ("table", "grape"))),
+    "mirror": (False, ("table", "grape")),
+    "n": (2000, ("synthetic",)),
+    "window": (None, ("synthetic",)),
+    "process": ("text", ("synthetic",)),
+    "data_seed": (0, ("synthetic",)),
+}
 
 
 def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
@@ -38,6 +50,7 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         raise ParameterError(
             "name the data: --data grape or synthetic, or --csv TABLE --images FOLDER of your own."
         )
+    refuse_idle(options)
     if options.csv is not None:
         layout = _declared_layout(options.csv, options.layout)
         tiny = getattr(options, "backbone", "tiny") == "tiny"
@@ -64,6 +77,23 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         "mirror": options.mirror,
         "folder": options.data_folder,
     }
+
+
+def refuse_idle(options: argparse.Namespace) -> None:
+    """Refuse an option that is not for the data that were named; it would be ignored.
+
+    Raises
+    ------
+    ParameterError
+        The message names the option and the data that it is for.
+    """
+    kind = "table" if options.csv is not None else options.data
+    for name, (usual, kinds) in APPLIES.items():
+        if kind not in kinds and getattr(options, name, usual) != usual:
+            places = " or ".join("--csv" if one == "table" else f"--data {one}" for one in kinds)
+            raise ParameterError(
+                f"--{name.replace('_', '-')} is for {places} and would be ignored; leave it out."
+            )
 
 
 def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> dict[str, Any]:
@@ -125,13 +155,18 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         for key, value in DEFAULTS[data["name"]].items()
     }
     given, rank = options.weights is not None, options.lora_rank
-    usual_rank = 8 if options.pretrained or given else 0
+    pretrained = options.pretrained or ":" in options.backbone  # a folder or a hub's name has some
+    if pretrained and (given or options.backbone == "tiny"):
+        seen = "--weights" if given else "--backbone tiny, which has none"
+        raise ParameterError(f"--pretrained does not go with {seen}; leave one of them out.")
+    usual_rank = 8 if pretrained or given else 0
     encoder = {
         "backbone": options.backbone,
-        "pretrained": options.pretrained,
+        "pretrained": pretrained,
         "adapters": options.adapters,
         "lora_rank": usual_rank if rank is None else rank,
         "weights": file_hash(options.weights) if given else None,
+        **{key: value for key in ("mean", "std") if (value := getattr(options, key)) is not None},
     }
     further = {
         "patience": options.patience,
@@ -162,6 +197,10 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
 def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the estimator's settings; a plain fit has none, and its identity names none."""
     count, told = options.max_iter, f"--max-iter {options.max_iter}"
+    if options.preset is not None and options.estimator != "exact-em":
+        raise ParameterError(
+            f"--estimator does not go with --preset {options.preset}, which has its own."
+        )
     if count is None:
         return {}
     if count < 1:

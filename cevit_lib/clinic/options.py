@@ -10,6 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cevit_lib.errors import at_least
+
+COUNT, SEED, RATE = at_least(1), at_least(0), at_least(1e-12, whole=False)
 #: A Vision Transformer for a laptop's processor.
 TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}
 #: Word after ``--estimator`` -> class of :mod:`cevit_lib.estimation`.
@@ -61,7 +64,8 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--backbone",
         default="tiny",
-        help="'tiny' (a small ViT trained in full, for a CPU) or any timm ViT name",
+        help="'tiny' (a small ViT trained in full, for a CPU), any timm ViT name, "
+        "hf-hub:OWNER/NAME or local-dir:FOLDER",
     )
     add(
         "--pretrained",
@@ -71,8 +75,16 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--weights",
         type=Path,
-        help="file with the backbone's weights, for machines without internet",
+        help="file with the backbone's weights: timm's, RETFound's, an MAE's, DINOv2's or DINOv3's",
     )
+    for name, number in (("mean", at_least(0, whole=False)), ("std", RATE)):
+        add(
+            f"--{name}",
+            type=number,
+            nargs="+",
+            help=f"the {name} by which the weights' images were normalised, of red, green, blue in "
+            "[0, 1] (default: the backbone's; for RETFound, MAE and DINO files ImageNet's)",
+        )
     add(
         "--adapters",
         action=argparse.BooleanOptionalAction,
@@ -81,25 +93,25 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--lora-rank",
-        type=int,
+        type=SEED,
         help="rank of LoRA, 0 trains in full (default: 0 without weights, else 8)",
     )
 
 
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--epochs", type=int, help="epochs of the warm-up")
-    add("--copula-epochs", type=int, help="epochs under the copula loss (and of the control)")
-    add("--learning-rate", type=float, help="of the warm-up")
-    add("--copula-learning-rate", type=float, help="of the copula stage")
-    add("--batch-size", type=int, help="patients per step")
+    add("--epochs", type=COUNT, help="epochs of the warm-up")
+    add("--copula-epochs", type=COUNT, help="epochs under the copula loss (and of the control)")
+    add("--learning-rate", type=RATE, help="of the warm-up")
+    add("--copula-learning-rate", type=RATE, help="of the copula stage")
+    add("--batch-size", type=COUNT, help="patients per step")
     add(
         "--estimator",
         choices=sorted(ESTIMATORS),
         default="exact-em",
         help="of the copula parameters",
     )
-    add("--max-iter", type=int, help="most iterations of the estimator (default: its own)")
+    add("--max-iter", type=SEED, help="most iterations of the estimator (default: its own)")
     add(
         "--estimate-on", choices=("held-out", "train", "cross-fitted"), help="whose outputs it sees"
     )
@@ -112,10 +124,10 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--folds", type=int, default=5, help="of the cross-validation by patient")
+    add("--folds", type=at_least(2), default=5, help="of the cross-validation by patient")
     add(
         "--fold",
-        type=int,
+        type=COUNT,
         action="append",
         help="only this fold, counted from 1; may be repeated (default: all)",
     )
@@ -124,7 +136,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="after the folds one fit on all patients, saved as all (needs --save)",
     )
-    add("--seed", type=int, default=0, help="root seed of split, weights and order")
+    add("--seed", type=SEED, default=0, help="root seed of split, weights and order")
     add(
         "--device",
         default="auto",
@@ -132,7 +144,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--share",
-        type=int,
+        type=COUNT,
         default=1,
         help="fits that may use one of several devices at the same time",
     )
@@ -143,10 +155,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--patience",
-        type=int,
+        type=COUNT,
         help="stop a stage when its validation loss has not fallen for so many epochs",
     )
-    add("--accumulation", type=int, help="parts in which a batch is computed, for less memory")
+    add("--accumulation", type=COUNT, help="parts in which a batch is computed, for less memory")
     add(
         "--compile",
         action="store_true",
@@ -162,8 +174,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--results",
         type=Path,
-        help="folder of the records (default: results/, for smoke the scratch folder, with "
-        "--csv the folder cevit-results here)",
+        help="folder of the records (default: cevit-results here, for smoke the scratch folder; "
+        "the book's own are in results)",
     )
     add(
         "--table",
@@ -230,17 +242,17 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layout", type=Path, help="with --csv: YAML file that names columns, rules and codes")
     add(
         "--workers",
-        type=int,
+        type=COUNT,
         default=1,
         help="photographs read at the same time; changes no result",
     )
     add("--data-folder", type=Path, help="folder of the data set (default: CEVIT_DATA/grape)")
-    add("--size", type=int, help="height and width of photographs in pixels")
+    add("--size", type=COUNT, help="height and width of photographs in pixels")
     add("--mirror", action="store_true", help="flip left eyes onto right ones")
-    add("--n", type=int, default=2000, help="synthetic: number of patients")
+    add("--n", type=COUNT, default=2000, help="synthetic: number of patients")
     add(
         "--window",
-        type=int,
+        type=COUNT,
         help="synthetic: pixels kept of each side, 9 to 72 (the paper: 72; default 12)",
     )
     add(
@@ -249,7 +261,7 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="synthetic: the paper's text or its earlier code",
     )
-    add("--data-seed", type=int, default=0, help="synthetic: seed of the data")
+    add("--data-seed", type=SEED, default=0, help="synthetic: seed of the data")
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -258,11 +270,15 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--csv", type=Path, required=True, help="the table: CSV or .xlsx, one row a patient or eye")
     add("--images", type=Path, help="folder of the photographs (without it only the table is read)")
     add("--layout", type=Path, help="YAML file that names columns, rules and codes")
-    add("--folds", type=int, help="also print the characteristics of so many folds by patient")
-    add("--seed", type=int, default=0, help="of the division into folds")
+    add(
+        "--folds",
+        type=at_least(2),
+        help="also print the characteristics of so many folds by patient",
+    )
+    add("--seed", type=SEED, default=0, help="of the division into folds")
     add("--strict", action="store_true", help="warnings count as errors")
     cores = min(8, os.cpu_count() or 1)
-    add("--workers", type=int, default=cores, help="files read at the same time")
+    add("--workers", type=COUNT, default=cores, help="files read at the same time")
 
 
 def add_download_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cevit_lib.errors import DataError, ProvenanceError
+from cevit_lib.errors import DataError, ProvenanceError, at_least
 from cevit_lib.paths import results_folder
 from cevit_lib.records.build import record_id
 from cevit_lib.records.recipes import STUDIES, imported, recipe_of, refit_name
@@ -34,12 +34,12 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument(
         "--sample",
-        type=int,
+        type=at_least(1),
         default=1,
         metavar="K",
         help="records to fit again per study (default: 1)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="which records are drawn (default: 0)")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="which are drawn (default: 0)")
     parser.add_argument("--folder", type=Path, help="the folder of records (default: results)")
 
 

@@ -6,7 +6,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from cevit_lib.errors import NotebookError, ParameterError
+from cevit_lib.errors import NotebookError, ParameterError, at_least
 from cevit_lib.paths import project_root
 from cevit_lib.runner.notebook import (
     find_notebook,
@@ -50,13 +50,13 @@ def add_run_arguments(parser) -> None:
     parser.add_argument(
         "--timeout",
         "--execution-timeout",
-        type=float,
+        type=at_least(0.1, whole=False),
         metavar="SECONDS",
         help="longest time for one cell, papermill's --execution-timeout (default: no limit)",
     )
     parser.add_argument(
         "--start-timeout",
-        type=float,
+        type=at_least(0.1, whole=False),
         default=60,
         metavar="SECONDS",
         help="longest time for the kernel to start, papermill's --start-timeout (default: 60)",
