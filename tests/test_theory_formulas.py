@@ -125,20 +125,22 @@ def test_tallis_moments_equal_brute_force(c1, c2, rho):
     assert found.probability == pytest.approx(alpha, abs=1e-9)
     np.testing.assert_allclose(found.matrix, [[v1, covariance], [covariance, v2]], atol=1e-7)
     np.testing.assert_allclose(found.mean, [m1, m2], atol=1e-7)
-    printed = theory.printed_orthant_covariance(c1, c2, rho)
-    assert abs(printed - covariance) > 0.02  # the printed form fails
+    derivative = float(theory.tallis_derivative(c1, c2, rho))
+    assert rho + derivative == pytest.approx(covariance, abs=1e-7)
+    assert rho - derivative != pytest.approx(covariance, abs=0.02)  # as printed: one sign off
+    assert theory.printed_orthant_covariance(c1, c2, rho) == rho - derivative
 
 
 def test_truncation_always_weakens_a_positive_correlation():
-    """The printed lemma says Corr > rho; the right one is 0 < Corr < rho in every quadrant, and L12
-    > 0."""
+    """The lemma's derivative is negative, as printed; so its Corr > rho is wrong: 0 < Corr < rho in
+    every quadrant."""
     rng = np.random.default_rng(7)
     c1, c2 = rng.uniform(-2.5, 2.5, (2, 5000))
     rho = rng.uniform(0.02, 0.98, 5000)
     right = theory.orthant_moments(c1, c2, rho)
     kept = right.probability > 1e-5
     assert ((right.correlation > 0) & (right.correlation < rho))[kept].all()
-    assert (theory.mixed_derivative(c1, c2, rho)[kept] > 0).all()
+    assert (theory.tallis_derivative(c1, c2, rho)[kept] < 0).all()
     q = rng.normal(size=(500, 2))
     for sides in product((-1, 1), repeat=2):
         cell = theory.orthant_moments(-q[:, 0], -q[:, 1], RHO, sides)
@@ -172,17 +174,17 @@ def test_gaussian_concordance_equals_monte_carlo_and_increases():
 
 
 def test_concordance_may_fall_while_the_covariance_rises():
-    """Same margins, larger covariance, smaller concordance: the lemma needs more than
-    "covariance"."""
+    """Same margins, both covariances positive, the larger one less concordant: the lemma needs more
+    than "covariance"."""
     support, margin = np.array([-3.0, -0.5, 0.5, 3.0]), np.full(4, 0.25)
-    low = theory.extreme_concordance(support, margin, 0.0, RHO, largest=True)
+    low = theory.extreme_concordance(support, margin, 0.05, RHO, largest=True)
     high = theory.extreme_concordance(support, margin, 1.0, RHO)
     for plan in (low, high):
         assert np.allclose(plan.weights.sum(0), margin) and np.allclose(plan.weights.sum(1), margin)
         assert plan.weights.min() >= 0
         table = theory.concordance_probability(support[:, None], support[None], RHO)
         assert (plan.weights * table).sum() == pytest.approx(plan.concordance, abs=1e-12)
-    assert high.covariance - low.covariance == pytest.approx(1.0, abs=1e-9)
+    assert [low.covariance, high.covariance] == pytest.approx([0.05, 1.0], abs=1e-9)
     assert high.concordance < low.concordance - 0.05
 
 

@@ -98,12 +98,22 @@ def test_total_label_covariance_equals_monte_carlo(mean):
     )
 
 
-def test_remark_4_fails_for_scores_of_opposite_sign():
+@pytest.mark.parametrize("mean,sign", [(0.0, 1), (0.4, 1), (0.6, -1), (1.5, -1)])
+def test_remark_4_fails_for_scores_of_clearly_opposite_sign_only(mean, sign):
     within = [
-        theory.total_label_covariance((1.5, -1.5), 1.0, g, RHO)["within"]
-        for g in (-0.5, 0.0, 0.5, 0.9)
+        theory.total_label_covariance((mean, -mean), 1.0, g, RHO)["within"]
+        for g in (0.0, 0.25, 0.5, 0.9)
     ]
-    assert (np.diff(within) < 0).all()
+    assert (sign * np.diff(within) > 0).all()
+
+
+def test_premises_need_every_number_beyond_its_error():
+    good = {"true_cov34": 0.5, "cov34": 2.0, "ratio34": 4.0, "concordant_labels": 0.68}
+    metrics = {name: {"mean": mean, "se": 0.01} for name, mean in good.items()}
+    assert all(holds for _, holds in theory.premises(metrics).values())
+    for name, bad in (("true_cov34", -0.5), ("ratio34", 1.01), ("concordant_labels", 0.4)):
+        broken = metrics | {name: {"mean": bad, "se": 0.01}}
+        assert [holds for _, holds in theory.premises(broken).values()].count(False) == 1
 
 
 def test_each_rule_is_best_at_its_own_metric():

@@ -27,7 +27,9 @@ def plot_total_covariance(record: dict) -> Figure:
         r"$\rho_{34}$ (classification)": TRUE_R34 - change,
     }
     within = {
-        "centred scores" if name == "centred" else f"scores of {name}": curve["within"]
+        "centred scores" if name == "centred" else f"scores of {name}".replace("+-", "±"): curve[
+            "within"
+        ]
         for name, curve in metrics["curves"].items()
     }
     figure, (left, right) = new_figure(3.2, columns=2)
@@ -37,12 +39,14 @@ def plot_total_covariance(record: dict) -> Figure:
         ylabel="correlation that keeps the responses'\njoint distribution",
     )
     frame = pd.DataFrame(within, index=metrics["covariance"])
-    sns.lineplot(frame, palette=[INK, COLORS["grey"], COLORS["both"]], ax=right)
+    colors = [INK, COLORS["grey"], COLORS["both"], COLORS["both"]]
+    sns.lineplot(frame, palette=colors, ax=right)
     right.set(
         xlabel=r"$\mathrm{Cov}(q_3, q_4)$",
         ylabel=r"mean $\mathrm{Cov}(y_3, y_4 \mid \mathrm{images})$",
-        ylim=(0, None),
+        ylim=(0, 0.1),
     )
+    right.legend(fontsize=8, loc="upper left")
     return figure
 
 
@@ -124,12 +128,14 @@ def plot_truncation(record: dict) -> Figure:
     figure, (left, right) = new_figure(3.2, columns=2)
     left.plot(c, found.correlation, **ours)
     left.axhline(TRUE_R34, **TRUTH, label=r"$\rho = .569$; the lemma says above this")
-    right.plot(c, found.covariance, **ours, label="right covariance")
-    right.plot(c, printed_orthant_covariance(c, c, TRUE_R34), **printed, label="printed form")
+    right.plot(c, found.covariance, **ours, label=r"right: $\rho + D$")
+    right.plot(
+        c, printed_orthant_covariance(c, c, TRUE_R34), **printed, label=r"printed: $\rho - D$"
+    )
     for ax, name in ((left, "Corr"), (right, "Cov")):
         ylabel = rf"$\mathrm{{{name}}}(Z_1, Z_2 \mid \mathrm{{both}} > c)$"
-        ax.set(xlabel="threshold $c$ of both", ylabel=ylabel, ylim=(0, 0.75))
-        ax.legend(fontsize=8, loc="upper right")
+        ax.set(xlabel="threshold $c$ of both", ylabel=ylabel, ylim=(0, 1.25))
+        ax.legend(fontsize=8, loc="upper left")
     return figure
 
 

@@ -28,7 +28,7 @@ from studies import theory
 from studies.study import Study
 from studies.theory.printed import printed_conditional_cells
 
-SEED = 20261128
+SEED = 20261129
 
 
 def conditional_cells(outputs, y, parameters) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
     r = rng.uniform(0.01, 0.99, c["n"])
     kept = theory.orthant_moments(c1, c2, r).probability > 1e-6  # the printed form divides by it
     c1, c2, r = c1[kept], c2[kept], r[kept]
-    right, printed = theory.orthant_moments(c1, c2, r), theory.printed_orthant_covariance(c1, c2, r)
+    right, derivative = theory.orthant_moments(c1, c2, r), theory.tallis_derivative(c1, c2, r)
     discordant = theory.orthant_moments(c1, c2, r, (1, -1))  # the cell (1, 0)
     below = discordant.correlation < r
     limits = {}
@@ -192,10 +192,13 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
         "share_corr_above_rho": float((right.correlation > r).mean()),
         "share_corr_not_positive": float((right.correlation <= 0).mean()),
         "share_discordant_below_rho": float(below[discordant.probability > 1e-6].mean()),
-        "share_cross_derivative_positive": float(
-            (theory.mixed_derivative(c1, c2, r) > -1e-10).mean()
-        ),
-        "printed_mean_error": float(np.abs(printed - right.covariance).mean()),
+        "share_derivative_negative": float((derivative < 0).mean()),
+        "gap_with_plus": float(np.abs(r + derivative - right.covariance).max()),
+        "printed_mean_error": float(np.abs(r - derivative - right.covariance).mean()),
+        "discordant_by_covariance": {
+            f"{g:g}": mean_cell_correlation(g, (1, -1), c["n"])
+            for g in (0.0, 0.25, 0.5, 0.75, 0.95)
+        },
         "equal_threshold_correlation": {
             f"{t:g}": float(theory.orthant_moments(t, t, 0.569).correlation)
             for t in (-3, -1, 0, 1, 3)
@@ -205,6 +208,15 @@ def check_truncation(c: dict, rng: np.random.Generator) -> dict:
             f"{q:g}": float(theory.truncated_variance(q)) for q in (0, -1, -5, -30)
         },
     }
+
+
+def mean_cell_correlation(covariance: float, sides: tuple, n: int) -> float:
+    """Mean of Corr(u3, u4 | cell) over n standard normal thresholds with the given covariance; the
+    same draws for all covariances."""
+    gamma = np.array([[1.0, covariance], [covariance, 1.0]])
+    c = np.random.default_rng(SEED).standard_normal((n, 2)) @ np.linalg.cholesky(gamma).T
+    cell = theory.orthant_moments(c[:, 0], c[:, 1], 0.569, sides)
+    return float(cell.correlation[cell.probability > 1e-9].mean())
 
 
 def check_concordance(c: dict, rng: np.random.Generator) -> dict:
@@ -243,7 +255,7 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
     """Signs and traces of Section 2.3: the printed objective has no maximum, the trace is not
     constant."""
     scatter = TEXT_CORRELATION
-    changed = {}
+    changed, own = {}, {}
     deflated = scatter.copy()  # latent variances below 1, as fMCEM's Z'Z / n has them
     deflated[[2, 3], [2, 3]] = 0.6
     deflated[:2, 2:] *= 0.9
@@ -255,6 +267,7 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
     for rho in c["rho34"]:
         gamma = from_off_diagonal([*scatter[np.triu_indices(4, 1)][:5], rho], 4)
         changed[f"{rho:g}"] = theory.trace_term(gamma, scatter)
+        own[f"{rho:g}"] = theory.trace_term(gamma, gamma)
     return {
         "printed_by_factor": {
             f"{k:g}": theory.printed_expected_log_likelihood(k * scatter, scatter)
@@ -264,6 +277,7 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
             f"{k:g}": complete_objective(k * scatter, scatter) for k in c["factors"]
         },
         "trace_by_rho34": changed,
+        "trace_with_own_by_rho34": own,
         "cov2cor_below_maximum": complete_objective(constrained, deflated)
         - complete_objective(rescaled, deflated),
         "cov2cor_largest_difference": float(np.abs(constrained - rescaled).max()),
@@ -325,23 +339,28 @@ def check_gradient(c: dict, rng: np.random.Generator) -> dict:
 
 
 def check_total_covariance(c: dict, rng: np.random.Generator) -> dict:
-    """Remark 4: the within part against Cov(q3, q4), for centred scores and for scores of opposite
-    sign."""
+    """Remark 4: the within part against Cov(q3, q4), for means of the two scores that agree and
+    that are opposite."""
     gammas = np.linspace(*c["range"], 41)
-    curves = {}
-    for name, mean in (
-        ("centred", (0.0, 0.0)),
-        ("same sign", (1.5, 1.5)),
-        ("opposite signs", (1.5, -1.5)),
-    ):
+
+    def curve(mean) -> dict[str, list[float]]:
         parts = [theory.total_label_covariance(mean, 1.0, g, 0.569) for g in gammas]
-        curves[name] = {
-            key: [float(part[key]) for part in parts] for key in ("within", "between", "total")
-        }
+        return {key: [float(part[key]) for part in parts] for key in parts[0]}
+
+    curves = {name: curve(mean) for name, mean in c["means"].items()}
+    opposite = np.linspace(0, 1, 101)
+    slopes = [np.diff(curve((m, -m))["within"]) for m in opposite]
+    falls = float(opposite[[bool((s < 0).all()) for s in slopes].index(True)])
     return {
         "covariance": gammas,
         "curves": curves,
         "increases": {name: bool((np.diff(v["within"]) > 0).all()) for name, v in curves.items()},
+        "rises_up_to": float(max(opposite[[bool((s > 0).all()) for s in slopes]])),
+        "falls_from": falls,
+        "least_concordance_there": min(
+            float(theory.expected_concordance((falls, -falls), [[1, g], [g, 1]], 0.569))
+            for g in gammas
+        ),
     }
 
 
@@ -405,7 +424,7 @@ PARTS: dict[str, tuple[Callable, dict, dict]] = {
     "truncation": (check_truncation, {"n": 20_000}, {"n": 1000}),
     "concordance": (
         check_concordance,
-        {"support": [-3.0, -0.5, 0.5, 3.0], "covariances": [0.0, 0.5]},
+        {"support": [-3.0, -0.5, 0.5, 3.0], "covariances": [0.05, 0.5]},
         {},
     ),
     "objective": (
@@ -415,12 +434,24 @@ PARTS: dict[str, tuple[Callable, dict, dict]] = {
     ),
     "residuals": (check_residuals, {"n": 200_000}, {"n": 5000}),
     "gradient": (check_gradient, {"gaps": [0.1, 0.01, 1e-3, 1e-4, 1e-6]}, {}),
-    "total-covariance": (check_total_covariance, {"range": [0.0, 0.95]}, {}),
+    "total-covariance": (
+        check_total_covariance,
+        {
+            "range": [0.0, 0.95],
+            "means": {
+                "centred": [0.0, 0.0],
+                "same sign": [1.5, 1.5],
+                "opposite signs, +-0.4": [0.4, -0.4],
+                "opposite signs, +-1.5": [1.5, -1.5],
+            },
+        },
+        {},
+    ),
     "minima": (
         check_minima,
         {
             "scores": [0.0, 0.0, 1.0, -0.5],
-            "assumed": [0.0, 0.2, 0.4, 0.569, 0.8, 0.95, 0.99],
+            "assumed": [0.0, 0.2, 0.368, 0.569, 0.8, 0.95, 0.99],
             "printed_bias": [-0.003, 0.104, 0.06, 0.06, 0.104, -0.201],
             "strong_bias": [0.0, 0.4, 0.25, 0.27, 0.4, -0.15],
         },

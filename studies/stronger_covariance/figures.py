@@ -19,6 +19,7 @@ LABELS = {
     "own-latent-tracking": "own-latent tracking",
     "shared-latent-tracking": "shared-latent tracking",
     "averaging": "averaging of the eyes",
+    "averaging-rescaled": "averaging, rescaled",
 }
 """Distortion -> words."""
 WORDS = {
@@ -51,8 +52,8 @@ PATHS = {
     for words, shade, marker, line in zip(
         list(LABELS.values())[1:],
         sns.cubehelix_palette(len(LABELS) - 1, start=2.2, rot=0.9, dark=0.15, light=0.68),
-        "os^vDPXd",
-        ["-", "--", "-.", ":"] * 2,
+        "os^vDPXd*",
+        ["-", "--", "-.", ":"] * 2 + ["-"],
         strict=True,
     )
 }
@@ -134,9 +135,9 @@ def plot_gallery(records: list[dict]) -> Figure:
         LOOKS,
         col="path",
         col_order=list(PATHS),
-        col_wrap=4,
+        col_wrap=3,
         sharex=False,
-        **panel_size(4, 2.2),
+        **panel_size(3, 2.2),
     )
     for path, ax in grid.axes_dict.items():
         steps = sorted(rows[rows["path"] == path]["strength"].unique())
@@ -201,7 +202,9 @@ def plot_singularity(records: list[dict]) -> Figure:
     """Proposition 2: fMCEM's smallest eigenvalue under label tracking, and R2(u3 | u1, u2) without
     any distortion.
     """
+    shown = ["maximum-likelihood", "exact-em", "fmcem"]
     rows = tidy(records)
+    rows = rows[rows["method"].isin([WORDS[role] for role in shown])]
     tracked = rows.query("correlation == 'exchangeable' and quantity == 'smallest_eigenvalue'")
     spread = rows.query("correlation == 'toy' and quantity == 'r_squared_3'")
     worst = tracked["values"].map(min).clip(1e-7)

@@ -27,12 +27,15 @@ from cevit_lib.estimation.correlation import from_off_diagonal
 from studies import theory
 from studies.study import Study, replications
 
-SEED = 20261127
+SEED = 20261129
 ROLES = {
     "maximum-likelihood": "exact maximum likelihood",
     "exact-em": "EM with exact E-step and cov2cor",
     "fmcem": "fMCEM, univariate means",
+    "fmcem-100": "fMCEM, 100 iterations",
     "fmcem-bivariate": "fMCEM, bivariate means",
+    "fmcem-maximised": "fMCEM, maximising M-step",
+    "fmcem-variances": "fMCEM with the latent variances",
     "gibbs": "Gibbs, inverse Wishart and cov2cor",
     "posterior": "proper posterior",
     "score-correlation": "CeCNN's correlation of scores",
@@ -49,8 +52,11 @@ def estimator(role: str, rng: np.random.Generator, sweeps: int):
     return {
         "maximum-likelihood": lambda: MaximumLikelihood(),
         "exact-em": lambda: ExactEM(rescale=True, max_iter=1000),
-        "fmcem": lambda: FastMCEM(max_iter=500),
+        "fmcem": lambda: FastMCEM(max_iter=1000),
+        "fmcem-100": FastMCEM,
         "fmcem-bivariate": lambda: FastMCEM(means="bivariate"),
+        "fmcem-maximised": lambda: FastMCEM(rescale=False),
+        "fmcem-variances": lambda: FastMCEM(variances=True),
         "score-correlation": GaussianScoreCorrelation,
     }[role]()
 
@@ -99,14 +105,20 @@ def replicate_distortion(c: dict, stream: np.random.SeedSequence) -> dict:
         calibration = theory.distort(other, c["distortion"], c["strength"], rng)
         scores = theory.recalibrate(scores, calibration, other.y)
     outputs = theory.outputs_from_scores(scores)
-    measured = theory.stronger_covariance(outputs, draw.outputs)
-    row = {
+    row = covariances(outputs, draw.outputs, draw.y)
+    return row | estimate(c["estimators"], outputs, draw.y, rng, c["sweeps"])
+
+
+def covariances(outputs, truth, y) -> dict:
+    """What the definition and the premises of Propositions 1 and 2 look at."""
+    measured = theory.stronger_covariance(outputs, truth)
+    return {
         "cov34": measured.estimated[2, 3],
         "true_cov34": measured.truth[2, 3],
+        "ratio12": measured.pair(1, 2)[1],
         "ratio34": measured.pair(3, 4)[1],
+        "concordant_labels": float((y[:, 2] == y[:, 3]).mean()),
     }
-    row["concordant_labels"] = float((draw.y[:, 2] == draw.y[:, 3]).mean())
-    return row | estimate(c["estimators"], outputs, draw.y, rng, c["sweeps"])
 
 
 def replicate_linear(c: dict, stream: np.random.SeedSequence) -> dict:
@@ -135,15 +147,9 @@ def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
     patients."""
     row = {}
     for kind, outputs in inputs.items():
-        measured = theory.stronger_covariance(outputs, theory.outputs_from_scores(train.scores))
-        row |= {
-            f"{kind}:ratio12": measured.pair(1, 2)[1],
-            f"{kind}:ratio34": measured.pair(3, 4)[1],
-        }
-        row |= {
-            f"{kind}:{k}": v
-            for k, v in estimate(c["estimators"], outputs, train.y, rng, c["sweeps"]).items()
-        }
+        found = covariances(outputs, theory.outputs_from_scores(train.scores), train.y)
+        found |= estimate(c["estimators"], outputs, train.y, rng, c["sweeps"])
+        row |= {f"{kind}:{name}": value for name, value in found.items()}
         scale = (train.y - outputs)[:, :2].std(axis=0)
         row |= {f"{kind}:sigma": float(scale.mean())}
         for role in c["estimators"]:
@@ -259,18 +265,19 @@ def sampler_settings(smoke: bool) -> list[dict]:
 
 
 def singularity_settings(smoke: bool) -> list[dict]:
-    """Label tracking under the exchangeable Gamma, and well separated classes without any
-    distortion."""
+    """Label tracking under the exchangeable Gamma, with other readings of Algorithm 2 beside it,
+    and well separated classes without any distortion."""
     roles = ["maximum-likelihood", "exact-em", "fmcem"]
+    readings = ["fmcem-100", "fmcem-bivariate", "fmcem-maximised", "fmcem-variances"]
     size = {"n": 200, "replications": 2} if smoke else {"n": 4000, "replications": 10}
-    tracked = [0.0, 1.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0]
+    tracked = [0.0, 1.0] if smoke else [0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
     spread = [2.0] if smoke else [0.5, 1.0, 2.0, 3.0, 5.0, 10.0]
     return [
         _distortion(
             distortion="label-tracking",
             strength=k,
             correlation="exchangeable",
-            estimators=roles,
+            estimators=roles + readings,
             **size,
         )
         for k in tracked
@@ -331,7 +338,7 @@ def network_settings(smoke: bool) -> list[dict]:
         "features": 20,
         "width": 128,
         "folds": 5,
-        "replications": 5,
+        "replications": 10,
         "sweeps": 0,
         "checkpoints": [20, 50, 100, 200, 400, 800, 1500],
         "estimators": ["maximum-likelihood", "fmcem"],

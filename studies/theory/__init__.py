@@ -45,6 +45,7 @@ from studies.theory.overfitting import (
     fit_linear,
     train_network,
 )
+from studies.theory.premises import premises
 from studies.theory.scores import (
     DISTORTIONS,
     EXCHANGEABLE_CORRELATION,
@@ -55,9 +56,9 @@ from studies.theory.scores import (
 )
 from studies.theory.truncated import (
     decompose_latent_correlation,
-    mixed_derivative,
     orthant_moments,
     printed_orthant_covariance,
+    tallis_derivative,
 )
 
 __all__ = [
@@ -83,9 +84,9 @@ __all__ = [
     "inclusion_exclusion_probability",
     "integrate_normal",
     "label_cells",
-    "mixed_derivative",
     "orthant_moments",
     "outputs_from_scores",
+    "premises",
     "printed_case",
     "printed_concordance_probability",
     "printed_cross_entropy",
@@ -96,6 +97,7 @@ __all__ = [
     "recalibrate",
     "scores_from_outputs",
     "stronger_covariance",
+    "tallis_derivative",
     "tensor",
     "total_label_covariance",
     "trace_term",

@@ -189,6 +189,25 @@ def _averaging_residual(k, rho):
     return (rho - gap) / (1 + gap)
 
 
+def _blur(q, k):
+    return (1 - k) * q + k * q.mean(axis=1, keepdims=True)
+
+
+def _blurred_covariance(k):
+    return SCORE_CORRELATION + k * (2 - k) * (1 - SCORE_CORRELATION) / 2
+
+
+def _blurred_variance(k):
+    return 1 - k * (2 - k) * (1 - SCORE_CORRELATION) / 2
+
+
+def _rescaled_averaging_residual(k, rho):
+    own, other = 1 - (1 - k / 2) / _blurred_variance(k) ** 0.5, k / 2 / _blurred_variance(k) ** 0.5
+    variance = own**2 + other**2 - 2 * own * other * SCORE_CORRELATION
+    covariance = (own**2 + other**2) * SCORE_CORRELATION - 2 * own * other
+    return (rho + covariance) / (1 + variance)
+
+
 #: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger
 #: covariance draws.
 DISTORTIONS = {
@@ -251,9 +270,17 @@ DISTORTIONS = {
             "averaging",
             "averaging of the eyes",
             (0.25, 0.5, 1.0),
-            lambda q, d, c, k, e: (1 - k) * q + k * q.mean(axis=1, keepdims=True),
-            lambda k, rho: SCORE_CORRELATION + k * (2 - k) * (1 - SCORE_CORRELATION) / 2,
+            lambda q, d, c, k, e: _blur(q, k),
+            lambda k, rho: _blurred_covariance(k),
             _averaging_residual,
+        ),
+        Distortion(
+            "averaging-rescaled",
+            "averaging, variance kept",
+            (0.25, 0.5, 0.75, 0.9),
+            lambda q, d, c, k, e: _blur(q, k) * q.std(axis=0) / _blur(q, k).std(axis=0),
+            lambda k, rho: _blurred_covariance(k) / _blurred_variance(k),
+            _rescaled_averaging_residual,
         ),
     )
 }

@@ -2,17 +2,16 @@ r"""Moments of a bivariate normal pair truncated to an orthant: the Tallis lemma
 put right.
 
 For (Z1, Z2) standard normal with correlation r and the orthant R = (c1, inf) x (c2, inf) write
-alpha(c1, c2) = P(R) and L = log alpha. From the moment generating function (Tallis, 1961)
+alpha(c1, c2) = P(R). From the moment generating function (Tallis, 1961)
 
     E[exp(t'Z); R] = exp{(t1^2 + t2^2 + 2 r t1 t2) / 2} alpha(c1 - t1 - r t2, c2 - r t1 - t2)
 
-two derivatives at t = 0 give
+the derivative of its logarithm in t1 and t2 at t = 0 gives
 
-    Cov(Z1, Z2 | R) = r + r (L11 + L22) + (1 + r^2) L12,      Var(Z1 | R) = 1 + L11 + 2 r L12 + r^2
-    L22.
+    Cov(Z1, Z2 | R) = r + D,      D = d^2 log alpha(c1 - t1 - r t2, c2 - r t1 - t2) / dt1 dt2 < 0.
 
-The page "Proofs, checked" derives them; the printed lemma has r - L12 instead. The moments
-themselves are those of ``cevit_lib.normal``, which the estimators use.
+The printed lemma has r - D, with D < 0 as here. The moments themselves are those of
+``cevit_lib.normal``, which the estimators use.
 """
 
 from dataclasses import dataclass
@@ -20,10 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cevit_lib.normal import (
-    log_bivariate_normal_cdf_with_gradients,
-    truncated_bivariate_normal_moments,
-)
+from cevit_lib.normal import log_bivariate_normal_cdf, truncated_bivariate_normal_moments
 from studies.theory.arrays import tensor
 
 CELLS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -79,19 +75,20 @@ def orthant_moments(c1, c2, correlation, sides=(1, 1)) -> OrthantMoments:
     return OrthantMoments(log_probability.exp().numpy(), mean.numpy(), matrix.numpy())
 
 
-def mixed_derivative(c1, c2, correlation) -> np.ndarray:
-    """``L12``, the mixed second derivative of log P(Z1 > c1, Z2 > c2) in the thresholds; it is
-    positive."""
-    _, by_c1, by_c2, by_r = log_bivariate_normal_cdf_with_gradients(
-        -tensor(c1), -tensor(c2), tensor(correlation)
-    )
-    return (by_r - by_c1 * by_c2).numpy()
+def tallis_derivative(c1, c2, correlation) -> np.ndarray:
+    """D, the derivative in t1 and t2 that the lemma names, by automatic differentiation; it is
+    negative."""
+    c1, c2, r = torch.broadcast_tensors(tensor(c1), tensor(c2), tensor(correlation))
+    t1, t2 = (torch.zeros_like(r, requires_grad=True) for _ in range(2))
+    log_alpha = log_bivariate_normal_cdf(t1 + r * t2 - c1, r * t1 + t2 - c2, r)
+    (slope,) = torch.autograd.grad(log_alpha.sum(), t1, create_graph=True)
+    return torch.autograd.grad(slope.sum(), t2)[0].numpy()
 
 
 def printed_orthant_covariance(c1, c2, correlation) -> np.ndarray:
-    """The covariance as the supplement prints it, r - L12. Kept, wrong, so that nobody fixes it
+    """The covariance as the supplement prints it, r - D. Kept, wrong, so that nobody fixes it
     back."""
-    return np.asarray(correlation, dtype=float) - mixed_derivative(c1, c2, correlation)
+    return np.asarray(correlation, dtype=float) - tallis_derivative(c1, c2, correlation)
 
 
 def decompose_latent_correlation(q3, q4, correlation: float) -> dict:
