@@ -42,6 +42,9 @@ class EncoderOptions:
     tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
         Responses of each domain, the continuous ones first; the paper's are one of each. A response
         of the patient has one output, from the features of all domains.
+    covariates : sequence of (mean, SD)
+        Numbers beside the images, one pair each, which every head reads in these units beside its
+        features; one that was not observed counts as the mean.
     normalise : bool
         Apply the backbone's own mean and SD to images in [0, 1]; ``False`` feeds images as they
         are.
@@ -52,6 +55,7 @@ class EncoderOptions:
     weights: str | Path | None = None
     adapter_input: Literal["attention-output", "layer-norm"] = "attention-output"
     tasks: Sequence[str] = ("continuous", "binary")
+    covariates: Sequence[tuple[float, float]] = ()
     normalise: bool = True
     rng: np.random.Generator | None = None
 
@@ -123,10 +127,15 @@ class BiChannelViT(nn.Module):
             if adapters:
                 insert_adapters(self.backbone, domains, self.adapter_weight, own.adapter_input)
             self.reads = _reads(self.tasks, domains)
-            self.heads = nn.ModuleDict(_heads(self.backbone.num_features, domains, self.reads))
+            width = self.backbone.num_features + len(own.covariates)
+            self.heads = nn.ModuleDict(_heads(width, domains, self.reads))
         for name in ("mean", "std"):
             values = torch.tensor(getattr(self.preprocessing, name)).view(1, -1, 1, 1)
             self.register_buffer(name, values, persistent=False)
+        self.covariates = bool(own.covariates)
+        if self.covariates:
+            units = torch.tensor(own.covariates, dtype=torch.float32)
+            self.register_buffer("covariate_units", units, persistent=False)
         self.configuration = {
             "backbone": backbone if isinstance(backbone, str) else type(backbone).__name__,
             "pretrained": pretrained,
@@ -136,6 +145,7 @@ class BiChannelViT(nn.Module):
             "domains": domains,
             "adapter_input": own.adapter_input,
             "tasks": list(own.tasks),
+            "covariates": [list(pair) for pair in own.covariates],
             "normalise": own.normalise,
             "backbone_kwargs": options,
         }
@@ -156,10 +166,13 @@ class BiChannelViT(nn.Module):
         tokens = self.backbone.forward_features(flat)
         return self.backbone.forward_head(tokens, pre_logits=True).view(n, self.domains, -1)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, covariates: Tensor | None = None) -> Tensor:
         """Return ``(n, p)``: a mean for each continuous response, then a logit for each binary one
-        (Eq. (1))."""
+        (Eq. (1)); ``covariates`` are ``(n, domains, k)``."""
         h = self.features(images)
+        if self.covariates:
+            mean, sd = self.covariate_units.unbind(1)
+            h = torch.cat((h, ((covariates - mean) / sd).nan_to_num(0.0).to(h)), -1)
         columns = [
             self.heads[name](h.flatten(1) if eye is None else h[:, eye])
             for name, eye in self.reads.items()

@@ -7,6 +7,8 @@ have in common, patients with missing responses and the laws of latent scores, i
 :mod:`cevit_lib.estimation.moments`.
 """
 
+import logging
+
 import numpy as np
 import torch
 
@@ -26,6 +28,8 @@ from cevit_lib.estimation.moments import (
 )
 from cevit_lib.estimation.observed import Observed, Pattern
 from cevit_lib.estimation.sampling import Chains
+
+LOG = logging.getLogger(__name__)
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -71,6 +75,7 @@ class ExpectationMaximization(CopulaEstimator):
             self.history_["correlation"].append(correlation)
             self.n_iter_ += 1
             self.converged_ = self._settled(change)
+            LOG.info("%s: iteration %d of %d", type(self).__name__, self.n_iter_, self.max_iter)
         return scale, correlation
 
     def _settled(self, change: float) -> bool:

@@ -1,6 +1,7 @@
 """Direct maximisation of the observed-data likelihood in ``sigma`` and ``Gamma``, with standard
 errors."""
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from cevit_lib.estimation.em import FastMCEM
 from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
 
+LOG = logging.getLogger(__name__)
 #: Largest free coordinate of the correlation matrix: correlations then stay below 1 - 5e-7.
 COORDINATE_BOUND = 1e3
 
@@ -164,6 +166,8 @@ class MaximumLikelihood(CopulaEstimator):
         def record(intermediate_result):
             self.history_["objective"].append(-float(intermediate_result.fun))
             self.history_["correlation"].append(unpack(intermediate_result.x)[1])
+            done = len(self.history_["objective"])
+            LOG.info("%s: iteration %d of %d", type(self).__name__, done, self.max_iter)
 
         self.history_["correlation"].append(start)
         coordinates = unconstrained_from_correlation(start)

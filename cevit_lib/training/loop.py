@@ -1,6 +1,7 @@
 """The training of one network: a trace per epoch, and a clear stop when it cannot succeed."""
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.reruns import fix_workspace, reproducible, torch_seeded
 from cevit_lib.training.trainer import Trainer
 
+LOG = logging.getLogger(__name__)  # one line an epoch: stage, epoch, of how many
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
 COLLAPSED = 1e-3  # outputs that vary less, in standard units, tell no patient from another
 EVALUATION_BATCH = 256
@@ -129,6 +131,12 @@ class Batches:
             return self.data.load(rows).to(self.device, non_blocking=True)
         return self.resident[torch.as_tensor(rows, device=self.device)]
 
+    def inputs(self, model: nn.Module, rows: np.ndarray) -> tuple[Tensor, ...]:
+        """Return what a network takes: images, and covariates where it has a place for them."""
+        images, further = self[rows], self.data.covariates
+        wants = further is not None and getattr(model, "covariates", False)
+        return (images, further[torch.as_tensor(rows)].to(images)) if wants else (images,)
+
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
     """Return the context in which the network (never the loss) runs."""
@@ -204,6 +212,7 @@ def train(
             entry["seconds"] = time.perf_counter() - start
             if progress.add(entry, trainer.spread() < COLLAPSED):
                 raise TrainingError(_collapse_message(entry, recipe))
+            LOG.info("%s: epoch %d of %d", stage.stage, entry["epoch"], recipe.epochs)
     return progress.trace
 
 
@@ -267,7 +276,7 @@ class NetworkTrainer(Trainer):
         total = torch.zeros((), device=self.device)
         for part in self._parts(rows):
             with autocast(self.device, self.recipe.precision):
-                outputs = self.forward(self.images[part])
+                outputs = self.forward(*self.images.inputs(self.model, part))
             y = self.y[torch.as_tensor(part, device=self.device)]
             value = self.task.loss(outputs.float(), y)
             (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
@@ -366,7 +375,7 @@ def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: s
     model.eval()
     chunks = [rows[k : k + EVALUATION_BATCH] for k in range(0, len(rows), EVALUATION_BATCH)]
     with torch.inference_mode(), autocast(images.device, precision):
-        parts = [model(images[part]).float() for part in chunks]
+        parts = [model(*images.inputs(model, part)).float() for part in chunks]
     model.train(was_training)
     return torch.cat(parts)
 
