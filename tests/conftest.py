@@ -37,6 +37,12 @@ def papila_folder() -> Path:
     return _data("papila")
 
 
+@pytest.fixture(scope="session")
+def uwhvf_folder() -> Path:
+    """Folder of the summary tables of UWHVF."""
+    return _data("uwhvf")
+
+
 def _data(name: str) -> Path:
     folder = Path(DATA or "") / name
     if not DATA or not folder.is_dir():

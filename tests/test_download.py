@@ -153,6 +153,22 @@ def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(
     assert "wrong checksum" in capsys.readouterr().err
 
 
+def test_an_archive_that_lists_nothing_is_known_by_names_sizes_and_checksums(
+    archive, tmp_path, capsys, monkeypatch
+):
+    address = f"{download.API}/files"
+    digest = f"sha256:{hashlib.sha256(TABLE).hexdigest()}"
+    known = ({"a table.xlsx": digest}, address, {"a table.xlsx": len(TABLE)})
+    monkeypatch.setitem(
+        download.SOURCES, "uwhvf", download.Source("10.1/x", 0, False, "x", "x", *known)
+    )
+    archive.cut["a%20table.xlsx"] = 100_000
+    assert cevit("uwhvf", "--folder", tmp_path) == 2
+    assert cevit("uwhvf", "--folder", tmp_path) == 0
+    assert (tmp_path / "a table.xlsx").read_bytes() == TABLE
+    assert not any("articles" in line for line in archive.seen)
+
+
 def test_without_any_checksum_the_files_own_is_printed(archive, tmp_path, capsys):
     archive.checksums = False
     assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from cevit_lib import __version__
 from cevit_lib.paths import project_root, results_folder
 
-DATA_SETS = ("grape", "papila")
+DATA_SETS = ("grape", "papila", "uwhvf")
 
 
 def run_doctor(options: argparse.Namespace) -> int:

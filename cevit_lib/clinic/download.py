@@ -1,5 +1,5 @@
-"""The command ``cevit download``: GRAPE or PAPILA from their archives, going on where it stopped,
-with checksums.
+"""The command ``cevit download``: GRAPE, PAPILA or UWHVF from their archives, going on where it
+stopped, with checksums.
 
 What is not known here is asked of the archive: the items of a collection, their files, sizes and
 checksums.
@@ -20,7 +20,7 @@ import requests
 
 from cevit_lib.errors import DataError
 
-API = "https://api.figshare.com/v2"  # the archive of both data sets
+API = "https://api.figshare.com/v2"  # the archive of GRAPE and PAPILA
 CHUNK = 2**16  # bytes read at a time, lost when the line is cut
 WAIT = 30  # seconds until an archive that says nothing counts as absent
 
@@ -42,6 +42,8 @@ class Source:
         Licence, as far as it is known.
     checksums : dict
         File name to ``algorithm:digest``, where a copy was at hand when this was written.
+    address, sizes : str, dict
+        Where an archive that lists nothing has its files, and their bytes.
     """
 
     doi: str
@@ -50,6 +52,8 @@ class Source:
     wanted: str
     terms: str
     checksums: dict[str, str] = field(default_factory=dict)
+    address: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 SOURCES = {
@@ -73,6 +77,29 @@ SOURCES = {
         "FundusImages)",
         "read it on the archive's page: catalogues disagree (CC BY 4.0 or GPL 3.0); cite "
         "Kovalyk et al., 2022",
+    ),
+    "uwhvf": Source(
+        "10.1167/tvst.11.1.1",
+        0,
+        False,
+        "Series_Summary.csv, Cluster_Slope_MTD.csv and Cluster_pvalue_MTD.csv of folder CSV of "
+        "github.com/uw-biomedical-ml/uwhvf",
+        "BSD-3-Clause; cite Montesano et al., 2022",
+        {
+            "Series_Summary.csv": "sha256:"
+            "e43475afd62ac8a06f6204746574425aff95106f2c5c56db7a417d6fcb23509f",
+            "Cluster_Slope_MTD.csv": "sha256:"
+            "71ea1d42c8d6980cfb745cc1a14c090f4fdaf0cd8f615aa716e8b60997ccae11",
+            "Cluster_pvalue_MTD.csv": "sha256:"
+            "dea3b591672720f9fbc01f4222581ed3baed035efca84ee83c162bba3efae424",
+        },
+        "https://raw.githubusercontent.com/uw-biomedical-ml/uwhvf/"
+        "0c07384b1345aca702f503a959d8815ff0bfa17a/CSV",
+        {
+            "Series_Summary.csv": 1283786,
+            "Cluster_Slope_MTD.csv": 504490,
+            "Cluster_pvalue_MTD.csv": 497929,
+        },
     ),
 }
 
@@ -134,6 +161,9 @@ def target_folder(name: str, given: Path | None) -> Path:
 
 def list_items(source: Source, folder: Path) -> list[Item]:
     """Return the files of a source with the archive's checksums, or ours where there is one."""
+    if source.sizes:
+        known = source.checksums
+        return [Item(n, b, f"{source.address}/{n}", known[n]) for n, b in source.sizes.items()]
     of_whole = [{"id": source.number}]
     if source.collection:
         of_whole = _ask(f"collections/{source.number}/articles", source, folder)

@@ -284,7 +284,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 def add_download_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cevit download``."""
     add = parser.add_argument
-    add("name", choices=("grape", "papila"), help="data set")
+    add("name", choices=("grape", "papila", "uwhvf"), help="data set")
     add("--folder", type=Path, help="where to put it (default: CEVIT_DATA/NAME)")
     add("--list", action="store_true", help="print files, sizes and checksums, and fetch none")
     add(

@@ -1,4 +1,4 @@
-"""Paired eyes as data: structure, splits by patient, synthetic pairs, GRAPE, PAPILA, any table.
+"""Paired eyes as data: structure, splits by patient, synthetic pairs, GRAPE, PAPILA, UWHVF, tables.
 
 What reads tables is imported when it is asked for: training needs none of it.
 """
@@ -12,7 +12,12 @@ from cevit_lib.datasets.splits import Split, assert_disjoint, hold_out, split_by
 from cevit_lib.datasets.synthetic import SyntheticPairs, SyntheticTruth, regression_functions
 from cevit_lib.datasets.toy import ToyExample
 
-_LOADERS = {"load_grape": "grape", "load_paired_table": "table", "load_papila": "papila"}
+_LOADERS = {
+    "load_grape": "grape",
+    "load_paired_table": "table",
+    "load_papila": "papila",
+    "load_uwhvf": "uwhvf",
+}
 
 __all__ = [
     "ImageFiles",
@@ -26,6 +31,7 @@ __all__ = [
     "load_grape",
     "load_paired_table",
     "load_papila",
+    "load_uwhvf",
     "read_image",
     "regression_functions",
     "split_by_patient",

@@ -1,0 +1,121 @@
+"""UWHVF: left eye first, a label with a trend of its own, short series and lone eyes counted, the
+counts of the real tables."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.datasets import load_uwhvf
+from cevit_lib.errors import DataError, ParameterError
+
+# invented: patient 1 has both eyes, 2 one eye only, 3 a right series that is too short
+SERIES = """PatID,Eye,Baseline_Age,Baseline_MTD,Follow_up_length,N_fields,Slope_MTD
+1,Right,50,-3.5,6,7,0.25
+1,Left,50,-4,6,8,-1.5
+2,Left,61,-9,2,5,-0.5
+3,Right,70,-1,1.9,9,-2
+3,Left,70,-2,2.5,5,0
+4,Left,40,0,0.1,2,
+"""
+EYES = ("1_Right", "1_Left", "2_Left", "3_Right", "3_Left", "4_Left")
+HEADER = '"","Cluster_1","Cluster_2","Cluster_3","Cluster_4","Cluster_5","Cluster_6"\n'
+# the sixth cluster decides: it rises steeply (1_Right), falls (1_Left), falls with p = .02 (2_Left)
+SLOPES = HEADER + "".join(
+    f"{eye},{','.join(['-0.1'] * 5)},{last}\n"
+    for eye, last in zip(EYES, (3, -3, -3, -3, -0.1, "NA"), strict=True)
+).replace("4_Left,-0.1,-0.1,-0.1,-0.1,-0.1", "4_Left,NA,NA,NA,NA,NA")
+P_VALUES = HEADER + "".join(
+    f"{eye},{','.join(['0.5'] * 5)},{last}\n"
+    for eye, last in zip(EYES, (1e-4, 1e-4, 0.02, 1e-4, 0.5, "NA"), strict=True)
+)
+
+
+def written(folder, series=SERIES, slopes=SLOPES, p_values=P_VALUES):
+    (folder / "Series_Summary.csv").write_text(series)
+    (folder / "Cluster_Slope_MTD.csv").write_text(slopes)
+    (folder / "Cluster_pvalue_MTD.csv").write_text(p_values)
+    return folder
+
+
+def test_left_eye_first_and_a_label_that_is_no_cut_of_the_slope(tmp_path):
+    data = load_uwhvf(written(tmp_path))
+    assert data.ids == ("1",) and data.continuous == 2 and data.images is None
+    assert data.responses == ("slope_OS", "slope_OD", "falls_OS", "falls_OD")
+    assert data.y.tolist() == [[-1.5, 0.25, 1, 0]]
+    assert data.covariate_names == ("age", "years", "tests", "first_MD")
+    assert data.covariates.tolist() == [[[50, 6, 8, -4], [50, 6, 7, -3.5]]]
+    nan = float("nan")
+    everybody = load_uwhvf(tmp_path, missing="keep", p_value=0.03)
+    expected = [[-1.5, 0.25, 1, 0], [-0.5, nan, 1, nan], [0, nan, 0, nan]]
+    torch.testing.assert_close(
+        everybody.y, torch.tensor(expected, dtype=torch.float64), equal_nan=True
+    )
+    flow = everybody.notes["flow"]
+    assert flow["patients with such a series of one eye only"] == 2 and flow["kept"] == 3
+    assert flow["eyes with a shorter series"] == 2 and flow["without a response"] == 1
+    assert len(load_uwhvf(tmp_path, years=1.5)) == 2
+
+
+ROWS = SERIES.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    "tables, options, told",
+    [
+        ({"slopes": "".join(SLOPES.splitlines(keepends=True)[:-2])}, {}, "'3_Left'.*is a part"),
+        ({"series": "".join(ROWS[:-1])}, {}, "'4_Left'.*is a part"),
+        ({"series": SERIES + ROWS[1]}, {}, "an eye is twice"),
+        ({"slopes": SLOPES.replace("1_Left,-0.1", "1_Left,")}, {}, "1 eyes.*'1_Left'"),
+        ({"series": SERIES.replace("Slope_MTD", "Slope_MD")}, {}, "lacks the column 'Slope_MTD'"),
+        ({"p_values": P_VALUES.replace("0.02", "0,02")}, {}, "Cluster_pvalue_MTD.csv"),
+        ({"series": SERIES.replace("-1.5", "fast")}, {}, "cannot be read.*'fast'"),
+        ({}, {"tests": 9}, "of 4 patients none has 9 tests.*both eyes, and 0 have"),
+        # a table of lone eyes
+        (
+            {
+                "series": "".join(row for row in ROWS if not row.startswith("1,R")),
+                "slopes": SLOPES.replace("1_Right,", "#").split("#")[0]
+                + SLOPES[SLOPES.index("1_Left") :],
+                "p_values": HEADER + P_VALUES[P_VALUES.index("1_Left") :],
+            },
+            {},
+            "none has 5 tests.*and 3 have them of one eye.*missing='keep'",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, tables, options, told):
+    with pytest.raises(DataError, match=told) as caught:
+        load_uwhvf(written(tmp_path, **tables), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_table_or_a_wrong_argument_is_named(tmp_path):
+    with pytest.raises(DataError, match="Series_Summary.csv cannot be read.*cevit download uwhvf"):
+        load_uwhvf(tmp_path)
+    with pytest.raises(ParameterError, match="4 tests"):
+        load_uwhvf(written(tmp_path), tests=3)
+
+
+def test_the_real_tables_have_their_counts_and_values(uwhvf_folder):
+    data, everybody = load_uwhvf(uwhvf_folder), load_uwhvf(uwhvf_folder, missing="keep")
+    assert len(data) == 942 and data.complete.all() and len(everybody) == 942 + 133
+    assert not torch.isnan(data.covariates).any()
+    # each value against the files themselves, read by another way
+    rows = {}
+    for name in ("Series_Summary", "Cluster_Slope_MTD", "Cluster_pvalue_MTD"):
+        with open(uwhvf_folder / f"{name}.csv", newline="") as file:
+            lines = list(csv.reader(file))
+        rows[name] = {
+            f"{line[0]}_{line[1]}" if name == "Series_Summary" else line[0]: line for line in lines
+        }
+    for i, patient in enumerate(data.ids):
+        for j, eye in enumerate(("Left", "Right")):
+            key = f"{patient}_{eye}"
+            assert data.y[i, j].item() == float(rows["Series_Summary"][key][-2])
+            slopes, p_values = (
+                np.array(rows[name][key][1:], dtype=float)
+                for name in ("Cluster_Slope_MTD", "Cluster_pvalue_MTD")
+            )
+            assert data.y[i, 2 + j].item() == ((slopes < 0) & (p_values < 0.01)).any()
