@@ -31,7 +31,9 @@ from studies.theory.gain import (
     binary_pair_minimum,
     draw_two_eyes,
     free_model_minimum,
+    gain,
     gain_limit,
+    information,
 )
 from studies.theory.interpretation import (
     compare_rules,
@@ -79,9 +81,11 @@ __all__ = [
     "extreme_concordance",
     "fit_linear",
     "free_model_minimum",
+    "gain",
     "gain_limit",
     "implied_latent_correlation",
     "inclusion_exclusion_probability",
+    "information",
     "integrate_normal",
     "label_cells",
     "orthant_moments",

@@ -1,4 +1,5 @@
-r"""When a copula loss can help: the SUR / GLS view, and where the two losses have the same minimum.
+r"""When a copula loss can help: the information in all four responses against that in one, its
+SUR / GLS case, and where the two losses have the same minimum.
 
 The closing paragraph of the Discussion says that the minima of the copula loss and of the empirical
 loss coincide. These functions show where that is exact (identical regressors or interpolation) and
@@ -10,10 +11,75 @@ from itertools import product
 
 import numpy as np
 import torch
+from numpy.polynomial.hermite_e import hermegauss
 from scipy.optimize import minimize
 
 from cevit_lib.copula import CopulaParameters, class_probabilities, log_density
+from cevit_lib.normal import log_bivariate_normal_cdf
 from studies.theory.arrays import outputs_from_scores, tensor
+
+
+def information(correlation, scores_covariance, nodes: int = 60) -> np.ndarray:
+    """Information (4, 4) of one patient on ``(mu_1, mu_2, q_3, q_4)``, averaged over the scores q.
+
+    Given the lengths' errors the labels are a bivariate probit whose thresholds they move, so that
+    the information of the lengths and that of the labels given the lengths add up.
+
+    Parameters
+    ----------
+    correlation : (4, 4)
+        Gamma; the lengths are in units of their sigma.
+    scores_covariance : (2, 2)
+        Of the normal scores q_3, q_4 over patients.
+    nodes : int
+        Of a Gauss-Hermite rule in each of the two thresholds.
+    """
+    gamma = np.asarray(correlation, dtype=float)
+    slopes = np.linalg.solve(gamma[:2, :2], gamma[:2, 2:])  # of labels' errors on lengths'
+    told = gamma[2:, :2] @ slopes
+    left = gamma[2:, 2:] - told
+    sd = np.sqrt(np.diag(left))
+    values, vectors = np.linalg.eigh(told + scores_covariance)
+    x, w = hermegauss(nodes)
+    normal = np.array(list(product(x, repeat=2))) * np.sqrt(values.clip(0))
+    weights = np.outer(w, w).ravel() / w.sum() ** 2
+    labels = _label_information(normal @ vectors.T / sd, left[0, 1] / sd.prod(), weights)
+    labels /= np.outer(sd, sd)
+    lengths = np.linalg.inv(gamma[:2, :2]) + slopes @ labels @ slopes.T
+    return np.block([[lengths, -slopes @ labels], [-labels @ slopes.T, labels]])
+
+
+def _label_information(thresholds, correlation: float, weights) -> np.ndarray:
+    """Weighted mean of the bivariate probit's information (2, 2) at thresholds (n, 2)."""
+    t = tensor(thresholds).requires_grad_()
+    found = torch.zeros(2, 2, dtype=torch.float64)
+    for a, b in product((-1, 1), repeat=2):
+        cell = log_bivariate_normal_cdf(a * t[:, 0], b * t[:, 1], a * b * correlation)
+        slope = torch.autograd.grad(cell.sum(), t)[0]
+        found += torch.einsum("n,ni,nj->ij", tensor(weights) * cell.detach().exp(), slope, slope)
+    return found.numpy()
+
+
+def gain(correlation, r: float, sd_of_scores: float) -> np.ndarray:
+    r"""Variance of each output fitted on its own response over that of the joint fit, (4,).
+
+    With R = 1 within an eye and r between, it is :math:`G_k = (1 / I_{kk}^{own}) / [(I \circ
+    R)^{-1}]_{kk}`: for a linear model in the large-sample limit. The excess of a network has a part
+    v of variance, the only one that shrinks: by ``v (1 - 1 / G)``.
+
+    Parameters
+    ----------
+    correlation : (4, 4)
+        Gamma of the errors.
+    r : float
+        Correlation of a feature between the two eyes, 0 to 1; both eyes follow one law, so that
+        this is that of the scores as well.
+    sd_of_scores : float
+        Standard deviation of q_3 and q_4 over patients.
+    """
+    eyes = np.array([[1.0, r], [r, 1.0]])
+    own, joint = (information(g, sd_of_scores**2 * eyes) for g in (np.eye(4), correlation))
+    return 1 / np.diag(own) / np.diag(np.linalg.inv(joint * np.tile(eyes, (2, 2))))
 
 
 def gain_limit(rho: float, image_correlation) -> np.ndarray:
@@ -113,7 +179,7 @@ def free_model_minimum(scores, correlation, assumed, nodes: int = 24) -> np.ndar
     """
     scores, p0 = np.asarray(scores, dtype=float), len(scores) - 2
     true, wrong = (CopulaParameters(tensor(gamma), np.ones(p0)) for gamma in (correlation, assumed))
-    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    x, w = hermegauss(nodes)
     points = np.array(list(product(x, repeat=p0)))
     weights = np.array(list(product(w / w.sum(), repeat=p0))).prod(axis=1)
     residuals = points @ np.linalg.cholesky(np.asarray(correlation)[:p0, :p0]).T
