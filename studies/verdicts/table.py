@@ -10,21 +10,23 @@ from importlib.resources import files
 from studies.verdicts.judge import NOT_RUN, UNTESTABLE, WORDS, count_words
 from studies.verdicts.moved import MOVED
 
+#: Word of a verdict -> class of its colour in ``assets/style.css``.
+LOOKS = {word: f"cevit-word-{place}" for place, word in enumerate(WORDS)}
+
 
 def counts_bar(judged) -> str:
     """Return the counts as one bar and, below it, in words; a word without a claim is left out."""
     counts = {word: number for word, number in count_words(judged).items() if number}
-    looks = {word: f"cevit-word-{place}" for place, word in enumerate(WORDS)}
     parts = "".join(
-        f'<span class="{looks[word]}" style="flex-grow: {number}">{number}</span>'
+        f'<span class="{LOOKS[word]}" style="flex-grow: {number}">{number}</span>'
         for word, number in counts.items()
     )
     words = "".join(
-        f'<li><i class="{looks[word]}"></i> {number} {word}</li>' for word, number in counts.items()
+        f'<li><i class="{LOOKS[word]}"></i> {number} {word}</li>' for word, number in counts.items()
     )
     return (
         f'<div class="cevit-counts"><div aria-hidden="true">{parts}</div>'
-        f"<p>{len(judged)} claims:</p><ul>{words}</ul></div>"
+        f"<ul><li>{len(judged)} claims:</li>{words}</ul></div>"
     )
 
 
@@ -40,7 +42,7 @@ class VerdictTable(list):
                 f'data-section="{section(claim)}">',
                 str(number),
                 f"{escape(claim.text)} <small>{escape(claim.place)}</small>",
-                f"<strong>{verdict.word}</strong>",
+                f'<i class="{LOOKS[verdict.word]}"></i> <strong>{verdict.word}</strong>',
                 _told(claim, verdict),
             )
             for number, (claim, verdict) in enumerate(self, 1)
@@ -90,7 +92,7 @@ def _told(claim, verdict) -> str:
         name = page.removesuffix(".html").replace("_", " ")
         told += f'<br>{kind}: <a href="{escape(claim.evidence)}">{name}</a>'
     studies = ", ".join(claim.studies) or "none"
-    rule = f"{escape(claim.rule)} <small>Records: {studies}</small>"
+    rule = f"{escape(claim.rule)}<small>Records: {studies}</small>"
     return told + (f"<details><summary>Rule</summary>{rule}</details>" if claim.decide else "")
 
 
