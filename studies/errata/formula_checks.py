@@ -27,6 +27,7 @@ from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
 from studies.study import Study
 from studies.theory.printed import printed_conditional_cells
+from studies.theory.scores import SCORE_CORRELATION
 
 SEED = 20261129
 
@@ -316,7 +317,17 @@ def check_residuals(c: dict, rng: np.random.Generator) -> dict:
             points["estimate"].append(float(np.corrcoef((draw.y - scores)[:, :2].T)[0, 1]))
         limit = [kind.residual_correlation(k, 0.72) for k in fine]
         paths[name] = {"strength": fine, "ratio": ratio, "limit": limit, "points": points}
-    return {"paths": paths, "se": float((1 - 0.72**2) / np.sqrt(c["n"]))}
+    # plug-ins of variance v and covariance g with residuals uncorrelated with them
+    uncorrelated = [
+        (0.72 + SCORE_CORRELATION - g) / (2 - v)
+        for v in np.linspace(0.51, 1, 50)
+        for g in np.linspace(0.51, v, 50)
+    ]
+    return {
+        "paths": paths,
+        "largest_if_uncorrelated": max(uncorrelated),
+        "se": float((1 - 0.72**2) / np.sqrt(c["n"])),
+    }
 
 
 def check_gradient(c: dict, rng: np.random.Generator) -> dict:

@@ -1,7 +1,9 @@
-"""The claims of Section 4 and of its supplement: what overfitting does to the covariance and to its
-estimates.
-"""
+"""The claims of Section 4: what overfitting does to the covariance and to its estimates."""
 
+import math
+from itertools import pairwise
+
+from studies.theory import premises
 from studies.verdicts.judge import (
     FALSE,
     IN_PART,
@@ -9,23 +11,29 @@ from studies.verdicts.judge import (
     REPRODUCED,
     TRUE_R12,
     TRUE_R34,
-    Evidence,
     Verdict,
     claim,
 )
 
+REFUSED = 1e-3  # smallest eigenvalue below which the loss refuses a matrix
+READINGS = {"fmcem-100": "100 iterations", "fmcem-bivariate": "bivariate means"}
+READINGS |= {"fmcem-maximised": "maximising M-step"}  # of Algorithm 2
 
-def _stronger(evidence: Evidence):
-    """Gallery records in which the phenomenon occurs beyond its standard error."""
-    for record in evidence.records("score-distortions"):
-        ratio = record["metrics"]["ratio34"]
-        if ratio["mean"] - 2 * (ratio["se"] or 0) > 1:
-            yield record
+
+def _met(metrics: dict, prefix: str = "") -> bool:
+    """Whether a setting satisfies what Propositions 1 and 2 assume."""
+    return all(holds for _, holds in premises(metrics, prefix).values())
 
 
 def _named(record) -> str:
     c = record["configuration"]
     return f"{c['distortion']} {c['strength']:g}"
+
+
+def _network(evidence) -> tuple[dict, int]:
+    """The record of the network past interpolation, and its last checkpoint."""
+    record = evidence.records("overfitting-network")[0]
+    return record, record["configuration"]["checkpoints"][-1]
 
 
 @claim(
@@ -36,8 +44,7 @@ def _named(record) -> str:
     "stronger_covariance.html#fig-overfitting-network",
 )
 def phenomenon(evidence):
-    record = evidence.records("overfitting-network")[0]
-    last = record["configuration"]["checkpoints"][-1]
+    record, last = _network(evidence)
     ratios = [record["metrics"][f"{last}:in-sample:ratio{pair}"] for pair in ("12", "34")]
     clear = [r["mean"] - 2 * r["se"] > 1 for r in ratios]
     return Verdict(
@@ -50,7 +57,8 @@ def phenomenon(evidence):
 @claim(
     "Section 4",
     "A bias term shared by both eyes adds covariance.",
-    "false if a constant leaves the covariance ratio at 1",
+    "in part if a constant leaves the covariance ratio over the patients of one training at 1: "
+    "only over trainings, if each has another bias, does it add its variance",
     "score-distortions",
     "stronger_covariance.html#fig-gallery",
 )
@@ -62,37 +70,59 @@ def shared_bias(evidence):
         "score-distortions", "maximum-likelihood:r34", distortion="constant-shift", strength=1.0
     )
     return Verdict(
-        FALSE if abs(ratio - 1) < 1e-6 else REPRODUCED,
+        IN_PART if abs(ratio - 1) < 1e-6 else REPRODUCED,
         f"a shift of 1 common to all patients leaves the covariance ratio at {ratio:.3f} "
-        f"(and yet moves rho34 to {r34:.2f})",
-        ("a bias of each eye: a constant moves no covariance either",),
+        f"(and yet moves rho34 to {r34:.2f}); a bias drawn anew in each training adds its "
+        "variance over trainings, and none over the patients of one, which is all that an "
+        "estimate sees",
     )
 
 
 @claim(
     "Section 4, Proposition 1",
     "A stronger covariance means overestimation of rho34.",
-    "false if some setting with ratio > 1 (2 SE) has a maximum-likelihood estimate below .569 (4 "
-    "SE)",
-    "score-distortions",
+    "false if, all premises met (2 SE), maximum likelihood is below .569 (4 SE) with scores 4 "
+    "times too large and with held-out outputs of a network past interpolation, and 3 repairs "
+    "do not help; in part if only one of the two is",
+    ("score-distortions", "overfitting-network", "recalibration"),
     "stronger_covariance.html#fig-proposition-1",
 )
 def proposition_1(evidence):
-    low = [(r["metrics"]["maximum-likelihood:r34"], r) for r in _stronger(evidence)]
-    below = [(v, r) for v, r in low if v["mean"] + 4 * v["se"] < TRUE_R34]
-    word = FALSE if below else REPRODUCED
-    worst = min(below, key=lambda pair: pair[0]["mean"], default=None)
-    example = (
-        f"; e.g. {_named(worst[1])}: {worst[0]['mean']:.3f} (SE {worst[0]['se']:.3f})"
-        if worst
-        else ""
+    scaled = evidence.one("score-distortions", distortion="scaling", strength=4.0)["metrics"]
+    network, last = _network(evidence)
+    examples = [(scaled, ""), (network["metrics"], f"{last}:cross-fitted:")]
+    found = [m[f"{prefix}maximum-likelihood:r34"] for m, prefix in examples]
+    below = [
+        v["mean"] + 4 * v["se"] < TRUE_R34 and _met(*example)
+        for v, example in zip(found, examples, strict=True)
+    ]
+    repairs = _repaired(evidence)
+    failed = all(value < TRUE_R34 for value in repairs.values())
+    ratios = [m[f"{prefix}ratio34"]["mean"] for m, prefix in examples]
+    noisy, _ = evidence.mean(
+        "score-distortions", "maximum-likelihood:r34", distortion="shared-noise", strength=1.0
     )
     return Verdict(
-        word,
-        f"{len(below)} of {len(low)} settings with a stronger covariance give less than "
-        f".569{example}",
-        ("scores that are scaled, nothing else: see the gallery",),
+        FALSE if all(below) and failed else IN_PART if any(below) else REPRODUCED,
+        f"over-confident scores (ratio {ratios[0]:.0f}): {found[0]['mean']:.3f} (SE "
+        f"{found[0]['se']:.3f}); held-out outputs of a network past interpolation (ratio "
+        f"{ratios[1]:.0f}): {found[1]['mean']:.2f} (SE {found[1]['se']:.2f}); truth .569. It does "
+        f"hold for noise that the eyes share and the labels do not: {noisy:.2f}",
+        tuple(f"{words}: {value:.2f}" for words, value in repairs.items()),
     )
+
+
+def _repaired(evidence) -> dict[str, float]:
+    """Maximum likelihood's rho34 where Proposition 1 is helped by what its proof uses."""
+    name, gallery = "maximum-likelihood:r34", "score-distortions"
+    kept, _ = evidence.mean(gallery, name, distortion="averaging-rescaled", strength=0.9)
+    calibrated, _ = evidence.mean("recalibration", name, distortion="averaging", recalibrate=True)
+    large, _ = evidence.mean(gallery, name, distortion="scaling", strength=10.0)
+    return {
+        "normal scores with their margins kept, as the lemma asks (averaging .9, rescaled)": kept,
+        "calibrated margins (averaging, recalibrated)": calibrated,
+        "a ratio of 100 (scaling 10)": large,
+    }
 
 
 @claim(
@@ -110,81 +140,115 @@ def proposition_1_limit(evidence):
     noisy, _ = evidence.mean(
         "score-distortions", "maximum-likelihood:r34", distortion="shared-noise", strength=10.0
     )
+    tracked, _ = evidence.mean(
+        "score-distortions", "maximum-likelihood:r34", distortion="label-tracking", strength=2.0
+    )
     return Verdict(
         REPRODUCED if min(scaled, noisy) > 0.9 else FALSE,
-        f"at a ratio of {ratio:.0f} scaling gives {scaled:.2f}, shared noise {noisy:.2f}",
-        ("every other distortion of the gallery at its largest ratio",),
+        f"at a ratio of {ratio:.0f} scaling gives {scaled:.2f}; it does go to 1 under shared "
+        f"noise ({noisy:.2f})",
+        (f"scores that follow the labels (label tracking 2): {tracked:.2f}, no more than at 1",),
     )
 
 
 @claim(
     "Section 4",
     "Plug-in consistency explains the near-singular MCMC estimates.",
-    "not reproduced if, wherever the Gibbs sampler's eigenvalue is under half the likelihood's, a "
-    "proper posterior "
-    "agrees with the likelihood within .05",
+    "reproduced if a proper posterior is nearly singular (eigenvalue under a third of its value "
+    "with true scores) wherever the Gibbs sampler is, in part if only elsewhere",
     "posterior-samplers",
     "stronger_covariance.html#fig-samplers",
 )
 def mcmc_singular(evidence):
-    blamed, cleared = [], []
-    for record in evidence.records("posterior-samplers"):
-        m = record["metrics"]
-        low = (
-            m["gibbs:smallest_eigenvalue"]["mean"]
-            < 0.5 * m["maximum-likelihood:smallest_eigenvalue"]["mean"]
-        )
-        close = abs(m["posterior:r34"]["mean"] - m["maximum-likelihood:r34"]["mean"]) < 0.05
-        blamed += [record] if low else []
-        cleared += [record] if low and close else []
+    name = "smallest_eigenvalue"
+    records = evidence.records("posterior-samplers")
+    bound = evidence.mean("posterior-samplers", f"posterior:{name}", distortion="none")[0] / 3
+    singular = {
+        role: {_named(r) for r in records if r["metrics"][f"{role}:{name}"]["mean"] < bound}
+        for role in ("gibbs", "posterior")
+    }
+    gibbs, proper = singular["gibbs"], singular["posterior"]
     return Verdict(
-        NOT_REPRODUCED
-        if blamed and len(cleared) == len(blamed)
-        else REPRODUCED
-        if not cleared
-        else IN_PART,
-        f"in {len(blamed)} settings the Gibbs sampler's eigenvalue falls below half of the "
-        "likelihood's; in "
-        f"{len(cleared)} of them a proper posterior agrees with the likelihood, so the sampler is "
-        "at fault",
+        REPRODUCED if gibbs <= proper else IN_PART if proper else NOT_REPRODUCED,
+        f"the Gibbs sampler is nearly singular under {', '.join(sorted(gibbs))}, a proper "
+        f"posterior, which is plug-in consistent, under {', '.join(sorted(proper)) or 'none'}",
     )
 
 
 @claim(
     "Section 4, Proposition 2",
-    "fMCEM's estimate stays away from singularity.",
-    "false if some replication has an eigenvalue below 1e-3, which the loss refuses",
+    "The mean of fMCEM's rho34 has a bound below 1.",
+    "reproduced if the mean is below 1 by 2 SE in every setting that meets the premises; that is "
+    "not much, as the bound may depend on the covariance",
     "fmcem-singularity",
     "stronger_covariance.html#fig-proposition-2",
 )
 def proposition_2(evidence):
-    rows = evidence.records("fmcem-singularity", correlation="exchangeable")
-    worst = min(rows, key=lambda r: min(r["columns"]["fmcem:smallest_eigenvalue"]))
-    smallest = min(worst["columns"]["fmcem:smallest_eigenvalue"])
-    r34 = max(worst["columns"]["fmcem:r34"])
-    return Verdict(
-        FALSE if smallest < 1e-3 else REPRODUCED,
-        f"{_named(worst)}: fMCEM's smallest eigenvalue falls to {smallest:.0e}, its rho34 rises "
-        f"to {r34:.4f}",
-        ("an eigenvalue of 1e-3, which the loss can invert, in place of 0",),
+    rows = evidence.records("fmcem-singularity", distortion="label-tracking")
+    means = {r["configuration"]["strength"]: r["metrics"]["fmcem:r34"] for r in rows if _met_by(r)}
+    below = all(m["mean"] + 2 * m["se"] < 1 for m in means.values())
+    last = max(means)
+    converged = max(
+        r["metrics"]["fmcem:converged"]["mean"] for r in rows if r["configuration"]["strength"] >= 2
     )
+    return Verdict(
+        REPRODUCED if below else NOT_REPRODUCED,
+        f"not refuted: under label tracking the mean is at most "
+        f"{max(m['mean'] for m in means.values()):.3f}, and {means[last]['mean']:.2f} at strength "
+        f"{last:g} (from 2 on at most {converged:.0%} of the fits converge in 1,000 iterations)",
+    )
+
+
+@claim(
+    "Section 4, Proposition 2",
+    "So its Gamma is never singular, however large the ratio.",
+    "false if, premises met, some eigenvalue is below 1e-3, which the loss refuses, both under "
+    "label tracking and for a network past interpolation, and in each other reading of "
+    "Algorithm 2; in part if only in one of these",
+    ("fmcem-singularity", "overfitting-network"),
+    "stronger_covariance.html#fig-proposition-2",
+)
+def proposition_2_singular(evidence):
+    rows = evidence.records("fmcem-singularity", distortion="label-tracking")
+    rows = [r["columns"] for r in rows if _met_by(r)]
+    least = {
+        role: min(min(r[f"{role}:smallest_eigenvalue"]) for r in rows)
+        for role in ("fmcem", *READINGS, "fmcem-variances")
+    }
+    network, last = _network(evidence)
+    trained = min(network["columns"][f"{last}:in-sample:fmcem:smallest_eigenvalue"])
+    met = _met(network["metrics"], f"{last}:in-sample:")
+    singular = [v < REFUSED for v in (least["fmcem"], *map(least.get, READINGS))]
+    singular.append(trained < REFUSED and met)
+    return Verdict(
+        FALSE if all(singular) else IN_PART if any(singular) else REPRODUCED,
+        f"smallest eigenvalue down to {least['fmcem']:.0e} under label tracking (the library's "
+        f"floor) and to {trained:.0e} for a network past interpolation: rho34 stays below 1, but "
+        "u1 and u2 explain u3. What would help is not in the paper: with the latent variances "
+        f"added to the M-step it stays above {least['fmcem-variances']:.2f}",
+        tuple(f"{words}: {least[role]:.0e}" for role, words in READINGS.items()),
+    )
+
+
+def _met_by(record: dict) -> bool:
+    return _met(record["metrics"])
 
 
 @claim(
     "Supplement A.3",
     "Its limit is w11 + w00 - w10 - w01.",
-    "reproduced within .03; in part if bounded by .95",
+    "reproduced within .03",
     "score-distortions",
     "stronger_covariance.html#fig-proposition-2",
 )
 def proposition_2_limit(evidence):
     record = evidence.one("score-distortions", distortion="shared-noise", strength=10.0)
     r34 = record["metrics"]["fmcem:r34"]["mean"]
-    printed = 2 * record["metrics"]["concordant_labels"]["mean"] - 1
-    close = abs(r34 - printed) < 0.03
+    agree = record["metrics"]["concordant_labels"]["mean"]
     return Verdict(
-        REPRODUCED if close else IN_PART if r34 < 0.95 else NOT_REPRODUCED,
-        f"under shared noise 10 it stays at {r34:.2f}; w11 + w00 - w10 - w01 = {printed:.2f}",
+        REPRODUCED if abs(r34 - (2 * agree - 1)) < 0.03 else NOT_REPRODUCED,
+        f"under shared noise 10 it is {r34:.2f}; w11 + w00 - w10 - w01 = {2 * agree - 1:.2f}. The "
+        f"limit is w11 + w00 = {agree:.2f}: where the labels differ, one expected score is 0",
     )
 
 
@@ -199,26 +263,31 @@ def minimal_variance(evidence):
     v = evidence.part("truncation")["truncated_variance"]
     return Verdict(
         IN_PART if v["-30"] < 0.01 else REPRODUCED,
-        f"Var at q = 0, -5, -30: {v['0']:.2f}, {v['-5']:.3f}, {v['-30']:.4f}: the infimum is 0",
+        f"for bounded scores there is one, {v['-5']:.3f} for |q| <= 5; over all scores the infimum "
+        f"is 0 ({v['-30']:.4f} at q = -30)",
     )
 
 
 @claim(
     "Section 4, Proposition 3",
     "A stronger covariance means underestimation of rho12.",
-    "false if some distortion raises the limit above .72",
+    "reproduced if no distortion raises the limit above .72; in part if plug-ins that are "
+    "uncorrelated with their residuals, as the law of total covariance asks, and vary no more "
+    "than the truth never do",
     "formula-checks",
     "stronger_covariance.html#fig-proposition-3",
 )
 def proposition_3(evidence):
-    paths = evidence.part("residuals")["paths"]
+    m = evidence.part("residuals")
+    paths = m["paths"]
     above = {n: max(p["limit"]) for n, p in paths.items() if max(p["limit"]) > TRUE_R12 + 1e-6}
     below = [n for n, p in paths.items() if min(p["limit"]) < TRUE_R12 - 1e-6]
+    repaired = m["largest_if_uncorrelated"] < TRUE_R12
     return Verdict(
-        FALSE if above else REPRODUCED,
-        f"down under {len(below)} distortions, up under {', '.join(above)} "
-        f"(to {max(above.values(), default=TRUE_R12):.2f})",
-        ("outputs rescaled to their true variance: shared noise raises it as well",),
+        REPRODUCED if not above else IN_PART if repaired else NOT_REPRODUCED,
+        f"down under {', '.join(below)}, and whenever the plug-ins are uncorrelated with their "
+        f"residuals and vary no more than the truth; up under {', '.join(above)} "
+        f"(to {max(above.values(), default=TRUE_R12):.2f}), for which Proposition 1 holds",
     )
 
 
@@ -265,125 +334,38 @@ def pearson(evidence):
 @claim(
     "Section 4, Remark 4",
     "Cov(y3, y4 | images) increases with Cov(q3, q4).",
-    "in part if its mean decreases for some means of the scores",
+    "in part if its mean increases for some means of the scores and decreases for others",
     "formula-checks",
     "when_it_helps.html#fig-total-covariance",
 )
 def remark_4(evidence):
-    increases = evidence.part("total-covariance")["increases"]
+    m = evidence.part("total-covariance")
+    up = list(m["increases"].values())
     return Verdict(
-        REPRODUCED if all(increases.values()) else IN_PART,
-        "; ".join(
-            f"{n}: {'increases' if up else 'does not increase'}" for n, up in increases.items()
-        ),
+        REPRODUCED if all(up) else IN_PART if any(up) else NOT_REPRODUCED,
+        "in the mean over normal scores it increases for means of one sign and for opposite ones "
+        f"up to +-{m['rises_up_to']:.2f}; it falls from +-{m['falls_from']:.2f} on, where the "
+        f"labels still agree in {m['least_concordance_there']:.0%} or more",
     )
 
 
 @claim(
     "Section 4",
     "A near-singular Gamma makes gradients explode.",
-    "reproduced if a gradient exceeds 1e5",
+    "reproduced if the gradient grows tenfold in each decade of 1 - rho34 below .01, within 5 % "
+    "of the slope",
     "formula-checks",
     "proofs.html#sec-signs",
 )
 def gradient(evidence):
     m = evidence.part("gradient")["disagree"]
-    top = max(m.values())
+    gaps = sorted((float(gap), size) for gap, size in m.items() if float(gap) <= 0.01)
+    slopes = [
+        math.log(large / small) / math.log(wide / narrow)
+        for (narrow, large), (wide, small) in pairwise(gaps)
+    ]
     return Verdict(
-        REPRODUCED if top > 1e5 else NOT_REPRODUCED,
-        f"labels that disagree: gradient up to {top:.0e}",
-    )
-
-
-@claim(
-    "Supplement A.2, Tallis lemma",
-    "Cov = rho - L12 and Corr > rho in a quadrant.",
-    "false if no random case has Corr > rho",
-    "formula-checks",
-    "proofs.html#fig-truncation",
-)
-def tallis(evidence):
-    m = evidence.part("truncation")
-    return Verdict(
-        FALSE
-        if m["share_corr_above_rho"] == 0
-        else REPRODUCED
-        if m["share_corr_above_rho"] == 1
-        else IN_PART,
-        f"Corr > rho in {m['share_corr_above_rho']:.0%} of {m['triples']} random cases; the cross "
-        "derivative "
-        f"is positive in {m['share_cross_derivative_positive']:.0%}",
-        ("the derivative read in t, as printed: then Cov - rho is negative, not positive",),
-    )
-
-
-@claim(
-    "Supplement A.2, remark",
-    "In a discordant quadrant Corr < rho, decreasing in Cov(c1, c2).",
-    "in part if Corr < rho always: the second half has no meaning",
-    "formula-checks",
-    "proofs.html#fig-truncation",
-)
-def discordant(evidence):
-    share = evidence.part("truncation")["share_discordant_below_rho"]
-    return Verdict(
-        IN_PART if share == 1 else NOT_REPRODUCED,
-        f"Corr < rho in {share:.0%}; 'decreasing in Cov(c1, c2)' has no meaning for fixed "
-        "thresholds",
-    )
-
-
-@claim(
-    "Supplement A.2, monotonicity lemma",
-    "E P(y3 = y4) increases with Cov(q3, q4).",
-    "false if a linear programme finds equal margins, larger covariance and less concordance",
-    "formula-checks",
-    "proofs.html#fig-counter-example",
-)
-def monotonicity(evidence):
-    m = evidence.part("concordance")
-    e = m["counter_example"]
-    return Verdict(
-        FALSE if e["its_smaller_concordance"] < e["its_concordance"] else REPRODUCED,
-        f"true for Gaussian scores ({m['gaussian_increasing']}), but same margins, Cov "
-        f"{abs(e['small_covariance']):.1f} -> {e['large_covariance']:.1f} and concordance "
-        f"{e['its_concordance']:.3f} -> {e['its_smaller_concordance']:.3f}",
-        ("equal margins of both scores: the counter-example has them",),
-    )
-
-
-@claim(
-    "Supplement A.2, concordance dominance",
-    "Concordance stays above one half.",
-    "false if the programme's pair starts above and ends below one half",
-    "formula-checks",
-    "proofs.html#fig-counter-example",
-)
-def dominance(evidence):
-    e = evidence.part("concordance")["counter_example"]
-    broken = e["its_concordance"] > 0.5 > e["its_smaller_concordance"]
-    return Verdict(
-        FALSE if broken else REPRODUCED,
-        f"baseline {e['its_concordance']:.3f} > 1/2, stronger covariance "
-        f"{e['its_smaller_concordance']:.3f}",
-        ("equal margins of both scores: the counter-example has them",),
-    )
-
-
-@claim(
-    "Supplement A.2, proof of Proposition 1",
-    "The estimator's limit is the mean within-cell correlation.",
-    "false if at the truth that mean stays more than .05 below .569",
-    "formula-checks",
-    "proofs.html#fig-truncation",
-)
-def limit(evidence):
-    limits = evidence.part("truncation")["limit"]
-    gaps = {sd: v["printed_limit"] for sd, v in limits.items()}
-    return Verdict(
-        FALSE if max(gaps.values()) < TRUE_R34 - 0.05 else REPRODUCED,
-        "at the truth it is "
-        + ", ".join(f"{v:.2f} (SD {sd})" for sd, v in gaps.items())
-        + ", not .569",
-        ("less and more spread of the scores: none gives .569",),
+        REPRODUCED if all(abs(slope - 1) < 0.05 for slope in slopes) else NOT_REPRODUCED,
+        f"labels that disagree: gradient up to {max(m.values()):.0e}, as 1/(1 - rho34) to the "
+        f"power {min(slopes):.2f} to {max(slopes):.2f}",
     )

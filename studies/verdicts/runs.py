@@ -5,11 +5,11 @@ discussion.
 from cevit_lib.records import paper_numbers
 from studies.comparison import cohen_d_z
 from studies.verdicts.judge import (
-    FALSE,
     IN_PART,
     NOT_REPRODUCED,
     REPRODUCED,
     TRUE_R12,
+    UNTESTABLE,
     Evidence,
     MissingRecordError,
     Verdict,
@@ -51,7 +51,7 @@ def _toy(evidence: Evidence) -> list[tuple[bool, dict]]:
 
 def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     """Reproduced if a setting with right thresholds has every bias in its range; in part if another
-    reading has.
+    reading has, whose strength of signal was found by a search.
     """
     rows = [
         (right, r["metrics"][estimator]["bias"])
@@ -61,12 +61,11 @@ def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     inside = [
         (right, all(low <= b[n] <= high for n, (low, high) in ranges.items())) for right, b in rows
     ]
-    signs = any(all(b[n] * (low + high) > 0 for n, (low, high) in ranges.items()) for _, b in rows)
     word = (
         REPRODUCED
         if (True, True) in inside
         else IN_PART
-        if (False, True) in inside or signs
+        if (False, True) in inside
         else NOT_REPRODUCED
     )
     spans = [
@@ -76,7 +75,10 @@ def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     good, other = inside.count((True, True)), inside.count((False, True))
     asked = sum(right for right, _ in rows)
     counts = f"{good} of {asked} settings with right thresholds in range, "
-    counts += f"{other} of {len(rows) - asked} with another reading"
+    counts += (
+        f"{other} of {len(rows) - asked} with another reading (a second sigmoid; its beta was "
+    )
+    counts += "found by a search)"
     return Verdict(word, f"{counts}; bias over all settings: {', '.join(spans)}")
 
 
@@ -142,7 +144,7 @@ def toy_r12(evidence):
     "Supplement B.2",
     "fMCEM's mixed correlations are biased by +.060 to +.104.",
     "reproduced if a setting with right thresholds has all four within .02 of the range, "
-    "in part if another reading has, or the signs agree",
+    "in part if another reading has",
     ("toy-example", "toy-readings"),
     "estimation.html#fig-toy-estimates",
 )
@@ -299,7 +301,7 @@ private(
 @claim(
     "Section 6",
     "Training takes about 4.5 hours on two RTX 4090.",
-    "reproduced if a full-size fit takes no longer on one card",
+    "cannot be tested: such cards are not at hand; the time of a full-size fit on another is told",
     "training-speed",
     "simulation.html#what-it-costs",
 )
@@ -308,25 +310,32 @@ def hours(evidence):
     if not fits:
         raise MissingRecordError("no record of training-speed with a full-size fit")
     seconds = max(r["metrics"]["whole_seconds"] for r in fits)
-    printed = evidence.printed("application")["hours"]["value"]
     return Verdict(
-        REPRODUCED if seconds <= 3600 * printed else NOT_REPRODUCED,
-        f"{seconds / 3600:.2f} hours on one {fits[0]['configuration']['machine']}",
+        UNTESTABLE,
+        f"here a full-size fit takes {seconds / 3600:.2f} hours on one "
+        f"{fits[0]['configuration']['machine']}",
     )
 
 
 @claim(
     "Section 7",
     "CeCNN's plug-in gives |rho34| near 0.",
-    "not reproduced if it exceeds .2 where the scores correlate",
+    "in part if its own statistic, residual by score, is below .05 in size for each eye, while "
+    "the same between the scores of two labels exceeds .2",
     "score-distortions",
     "stronger_covariance.html#fig-proposition-2",
 )
 def cecnn_zero(evidence):
-    value, _ = evidence.mean("score-distortions", "score-correlation:r34", distortion="none")
+    means = {
+        pair: evidence.mean("score-distortions", f"score-correlation:{pair}", distortion="none")[0]
+        for pair in ("r13", "r24", "r34")
+    }
+    own = max(abs(means["r13"]), abs(means["r24"]))
+    zero = [own < 0.05, abs(means["r34"]) < 0.2]
     return Verdict(
-        NOT_REPRODUCED if value > 0.2 else REPRODUCED,
-        f"it returns the correlation of the images' scores: {value:.2f} here, where that is .50",
+        REPRODUCED if all(zero) else IN_PART if any(zero) else NOT_REPRODUCED,
+        f"its own statistic, a residual by a score, is about 0 ({own:.3f} at most); between two "
+        f"labels' scores it is the images' correlation, {means['r34']:.2f} here",
     )
 
 
@@ -350,48 +359,52 @@ def slightly(evidence):
 @claim(
     "Section 7",
     "A full backbone drives the training residuals' correlation to zero.",
-    "reproduced if its size falls below a fifth of .72 at some checkpoint, in part below a half",
+    "reproduced if its size is below a fifth of .72 at the last checkpoint, in part if at some "
+    "checkpoint",
     "overfitting-network",
     "stronger_covariance.html#fig-overfitting-network",
 )
 def vanishing(evidence):
     record = evidence.records("overfitting-network")[0]
-    path = {
-        s: record["metrics"][f"{s}:in-sample:maximum-likelihood:r12"]["mean"]
-        for s in record["configuration"]["checkpoints"]
-    }
-    step = min(path, key=lambda s: abs(path[s]))
+    path = [
+        record["metrics"][f"{step}:in-sample:maximum-likelihood:r12"]
+        for step in record["configuration"]["checkpoints"]
+    ]
+    small = [abs(value["mean"]) < 0.2 * TRUE_R12 for value in path]
     return Verdict(
-        REPRODUCED
-        if abs(path[step]) < 0.2 * TRUE_R12
-        else IN_PART
-        if abs(path[step]) < 0.5 * TRUE_R12
-        else NOT_REPRODUCED,
-        f"in-sample residual correlation {next(iter(path.values())):.2f} early, {path[step]:.2f} "
-        f"at step {step}",
+        REPRODUCED if small[-1] else IN_PART if any(small) else NOT_REPRODUCED,
+        "in-sample residual correlation along the training of a small network: "
+        + ", ".join(f"{value['mean']:.2f}" for value in path)
+        + f" (SE of the last {path[-1]['se']:.2f})",
     )
 
 
 @claim(
     "Section 7",
     "Copula loss and empirical loss share their global minimum.",
-    "false if a margin moves by more than .01 under a wrong Gamma",
+    "in part if the means of an unrestricted model stay (1e-6) under every wrong Gamma, while a "
+    "margin moves by more than .01 under one",
     "formula-checks",
     "when_it_helps.html#fig-minima",
 )
 def minima(evidence):
     m = evidence.part("minima")
-    worst = max(
-        max(abs(a - b) for a, b in zip(v["margins"], m["true_margins"], strict=True))
-        for v in m["four_responses"].values()
-    )
-    ratio = evidence.one("formula-checks", part="regression")["metrics"]["separate:0"][
-        "monte_carlo"
-    ]
+    truth, four = m["true_margins"], m["four_responses"]
+    moved = {name: _largest_gap(v["margins"], truth) for name, v in four.items()}
+    pair = {rho: _largest_gap(v, truth) for rho, v in m["binary_pair"].items()}
+    means_stay = max(abs(mean) for v in four.values() for mean in v["means"]) < 1e-6
+    ratio = evidence.one("formula-checks", part="regression")["metrics"]["separate:0"]
+    near = "rho34 = .95"
+    word = REPRODUCED if max(moved.values()) <= 0.01 else IN_PART if means_stay else NOT_REPRODUCED
     return Verdict(
-        FALSE if worst > 0.01 else REPRODUCED,
-        f"margins move by up to {worst:.2f} under a wrong Gamma, and with different images per "
-        "eye OLS has "
-        f"{ratio:.2f} times GLS's squared error",
-        ("the margins alone, in place of all parameters: they move as well",),
+        word,
+        "yes for the lengths of an unrestricted model; a margin of the labels moves by "
+        f"{pair['0.368']:.4f} under fMCEM's printed bias (rho34 .368), by {pair['0.95']:.3f} under "
+        f".95, and by {moved[near]:.2f} where .95 makes all of Gamma near-singular (eigenvalue "
+        f"{four[near]['smallest_eigenvalue']:.3f}); with different images per eye OLS has "
+        f"{ratio['monte_carlo']:.2f} times GLS's squared error",
     )
+
+
+def _largest_gap(found: list[float], truth: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(found, truth, strict=True))
