@@ -18,20 +18,28 @@ def records(tmp_path_factory):
     return SIMULATION.run("smoke", tmp_path_factory.mktemp("records"), ("cpu",))
 
 
-def test_every_arm_of_every_fold_is_recorded(records):
-    made = records
-    assert [r["configuration"]["fold"] for r in made] == [1, 2]
-    for record in made:
-        arms = ["warm-up", *record["configuration"]["arms"]]
-        assert {*arms, *(f"{a}, at its best epoch" for a in arms), "Bayes-optimal"} == set(
-            record["metrics"]
-        )
-        stages = [entry["stage"] for entry in record["trace"]]
-        assert stages.count("warm-up") == 2 and all(stages.count(arm) == 1 for arm in arms[1:])
-        assert set(record["parameters"]) == {"true", *simulation.SOURCES}
-        # same patients, order and start: the two controls differ by the weights of the loss alone
-        first = {entry["stage"]: entry["loss"] for entry in record["trace"] if entry["epoch"] == 1}
-        assert first["independence"] != first["empirical"]
+def test_every_arm_of_every_fold_is_recorded_at_three_epochs(records):
+    assert [r["configuration"]["fold"] for r in records] == [1, 2]
+    for record in records:
+        arms = settings.SMOKE["arms"]
+        read = [f"{a}, {when}" for a in arms for when in simulation.BEST.values()]
+        assert set(record["metrics"]) == {"truth", *arms, *read}
+        assert set(record["parameters"]) == {"true", *arms}
+        assert list(record["arms"]) == list(record["trace"]) == arms
+        # same patients, order and start: a loss in other units is the same loss for one epoch
+        first = {name: columns["loss"][0] for name, columns in record["trace"].items()}
+        assert first["independence"] == first["matched"] == first["one stage"]
+        assert first["empirical"] != first["independence"]
+
+
+def test_arms_differ_in_their_loss_as_their_names_say(records):
+    """Matched weights and independence are the one stage's own estimates with less in them."""
+    for record in records:
+        found = {arm: record["trace"][arm] for arm in ("independence", "matched", "one stage")}
+        assert len({columns["sigma1"][0] for columns in found.values()}) == 1  # one epoch, one net
+        assert len({columns["loss"][1] for columns in found.values()}) == 3
+        halves = [len(record["trace"][arm]["loss"]) for arm in simulation.SOURCES]
+        assert halves == [1, 1]  # of two epochs: the other is the warm-up
 
 
 def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(records):
@@ -46,7 +54,7 @@ def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(recor
 
 
 def test_the_bayes_optimal_row_is_what_theory_says():
-    c = settings.SMOKE | {"n": 20_000, "window": 9}
+    c = settings.SMOKE | {"n": 20_000, "window": 9, "pixel_correlation": 0.5}
     own = simulation.draw(c, 0)
     from cevit_lib.copula import CopulaParameters
 
@@ -67,7 +75,8 @@ def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
     part = simulation.split(simulation.draw(c, seed), c, seed)
     rows = np.concatenate(list(part.values()))
     assert len(set(rows.tolist())) == len(rows) == c["n"]
-    assert len(part["held-out"]) == round(0.1 * (len(part["train"]) + len(part["held-out"])))
+    kept = len(part["train"]) + len(part["held-out"])
+    assert len(part["held-out"]) == round(c["held_out_share"] * kept)
     assert np.array_equal(simulation.true_correlation(0.0), np.eye(4))
     assert simulation.true_correlation(1.0)[2, 3] == 0.569
     assert np.linalg.eigvalsh(simulation.true_correlation(1.25))[0] > 1e-3
@@ -89,7 +98,7 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
     fits = settings.grid("simulation", "smoke")
     first, second, other = (
         simulation._ensemble(part, torch.device("cuda"))
-        for part in (fits[:1], fits[1:], [(fits[0][0] | {"adapters": True}, 0)])
+        for part in (fits[:1], fits[1:], [(fits[0][0] | {"window": 24}, 0)])
     )
     assert (
         first is not second
@@ -100,18 +109,23 @@ def test_a_shared_program_never_brings_the_networks_it_was_compiled_for(monkeypa
     assert not torch.equal(one, two)
 
 
-def test_fewer_patients_at_equal_steps_are_seen_as_much_more_often():
-    main = settings.grid("simulation")[0][0]
-    for c, _ in settings.grid("simulation-equal-steps"):
-        for stage in ("warm_up", "further"):
-            assert c["n"] * c[stage]["epochs"] == main["n"] * main[stage]["epochs"]
-    used = {
-        c["dataset"]
-        for study in settings.GRIDS
-        if study != "simulation-equal-steps"
-        for c, _ in settings.grid(study)
-    }
-    assert not used & {c["dataset"] for c, _ in settings.grid("simulation-equal-steps")}
+def test_a_redraw_has_the_images_and_other_errors_and_r_is_the_pixels_correlation():
+    c = settings.SMOKE | {"n": 4000, "window": 9}
+    own, again, other = (simulation.draw(c | {"redraw": k}, 0) for k in (1, 1, 2))
+    assert torch.equal(own.images, other.images) and torch.equal(own.y, again.y)
+    errors = [(d.y - d.truth.outputs)[:, 0] for d in (own, other)]
+    assert abs(float(torch.corrcoef(torch.stack(errors))[0, 1])) < 4 / np.sqrt(4000)
+    for r in (0.0, 0.9, 1.0):
+        pixels = simulation.draw(c | {"pixel_correlation": r}, 0).images[:, :, 0, 1, 1]
+        found = float(torch.corrcoef(pixels.T)[0, 1])
+        assert abs(found - r) < 4 * (1 - r**2) / np.sqrt(4000) + 1e-6
+
+
+def test_no_data_set_is_tuned_on_and_compared():
+    sets = {study: {c["dataset"] for c, _ in settings.grid(study)} for study in settings.GRIDS}
+    for study, own in sets.items():
+        assert not any(own & other for name, other in sets.items() if name != study)
+    assert len(sets["simulation-tuning"]) >= 3 and len(settings.CANDIDATES) <= 6
 
 
 def test_fits_whose_program_lost_its_gradients_on_the_way_are_made_again_uncompiled(monkeypatch):

@@ -89,12 +89,15 @@ class SyntheticPairs(PairedEyes):
     ----------
     n : int
         Number of patients.
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng : numpy.random.Generator, or two of them
+        Source of randomness; of two the second draws the errors, so that they can be drawn again
+        on the same images.
     process : {"text", "code"}
         Which of the two generating processes.
     correlation : array of shape (4, 4), optional
         Another correlation of the errors, for sensitivity studies; default is the process's own.
+    pixel_correlation : float
+        Of each pixel between the two eyes; the paper's is 1/2, at 1 both eyes show one image.
     window : int, optional
         Keep only the first ``window`` rows and columns of the images (at least 9). The responses
         read nothing else, so this is the same regression with fewer idle pixels: a lesson that a
@@ -103,8 +106,8 @@ class SyntheticPairs(PairedEyes):
     Raises
     ------
     ParameterError
-        ``n`` is not positive, ``process`` unknown or ``correlation`` no positive definite
-        correlation matrix.
+        ``n`` is not positive, ``process`` unknown, ``pixel_correlation`` not from 0 to 1 or
+        ``correlation`` no positive definite correlation matrix.
     """
 
     SIZE = 72
@@ -113,10 +116,11 @@ class SyntheticPairs(PairedEyes):
     def __init__(
         self,
         n: int,
-        rng: np.random.Generator,
+        rng: np.random.Generator | tuple[np.random.Generator, np.random.Generator],
         process: Literal["text", "code"] = "text",
         *,
         correlation: np.ndarray | None = None,
+        pixel_correlation: float = 0.5,
         window: int | None = None,
     ) -> None:
         if n < 1:
@@ -131,16 +135,19 @@ class SyntheticPairs(PairedEyes):
                 f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier "
                 "public code's)."
             )
+        if not 0 <= pixel_correlation <= 1:
+            raise ParameterError(f"pixel_correlation = {pixel_correlation}: give 0 to 1.")
         variance, errors_correlation = PROCESSES[process]
         if correlation is not None:
             errors_correlation = _checked(np.array(correlation, dtype=float))
-        images = _draw_images(n, rng, window, variance)
+        rng, source = rng if isinstance(rng, tuple) else (rng, rng)
+        images = _draw_images(n, rng, window, variance, pixel_correlation)
         g1, g2 = regression_functions(images, process)
-        errors = rng.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
-        latent = g2 + errors[:, 2:]
+        error = source.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
+        latent = g2 + error[:, 2:]
         if process == "code":
-            latent = latent + rng.logistic(size=(n, 2))
-        y = np.concatenate([g1 + errors[:, :2], latent > 0], axis=1)
+            latent = latent + source.logistic(size=(n, 2))
+        y = np.concatenate([g1 + error[:, :2], latent > 0], axis=1)
         super().__init__(
             images=torch.from_numpy(images[:, :, None]),
             y=torch.from_numpy(y),
@@ -167,14 +174,18 @@ def regression_functions(
     return s1 + s2 + s3, s2
 
 
-def _draw_images(n: int, rng: np.random.Generator, window: int, variance: float) -> np.ndarray:
-    """Draw ``(n, 2, window, window)`` pixels; a shared and an own normal part give correlation 1/2
+def _draw_images(
+    n: int, rng: np.random.Generator, window: int, variance: float, correlation: float
+) -> np.ndarray:
+    """Draw ``(n, 2, window, window)`` pixels; a shared and an own normal part make the correlation
     between eyes.
     """
     size, block = SyntheticPairs.SIZE, SyntheticPairs.BLOCK
     shared = rng.standard_normal((n, 1, window, window), dtype=np.float32)
     images = rng.standard_normal((n, 2, window, window), dtype=np.float32)
-    images = np.sqrt(np.float32(0.5)) * (images + shared)
+    own, common = np.sqrt(np.float32(1 - correlation)), np.sqrt(np.float32(correlation))
+    # equal parts are added first: the paper's data sets keep the bits that their hashes name
+    images = own * (images + shared) if own == common else own * images + common * shared
     scale = np.full((size, size), np.sqrt(variance), dtype=np.float32)
     scale[-block:, -block:] = 0.5
     mean = np.zeros((size, size), dtype=np.float32)

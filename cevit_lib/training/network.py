@@ -17,7 +17,7 @@ from cevit_lib.training.algorithm import CROSS_FIT, left_out_outputs
 from cevit_lib.training.checkpoint import as_checkpoint, kept_estimate
 from cevit_lib.training.fit import Fit, predict_outputs
 from cevit_lib.training.loop import NetworkTrainer, Stage, Task
-from cevit_lib.training.objective import Objective, Source, estimated, renewed
+from cevit_lib.training.objective import Objective, Parameters, Source, estimated, renewed
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
@@ -150,14 +150,14 @@ class NetworkRenewing:
             return {}
         remarks: dict[str, Any] = {}
 
-        def estimate() -> CopulaParameters:
+        def estimate() -> Parameters:
             outputs, responses = self._outputs(renewal.source.part)
             estimator = renewal.source.estimator()
             found = processes().everyone(estimated(estimator, outputs, responses))[0]
             remarks.update(found[1])
-            return found[0]
+            return [found[0]]
 
-        found = renewed(estimate, self.found(trace), f"epoch {epoch}")
+        (found,) = renewed(estimate, [self.found(trace)], f"epoch {epoch}")
         (used,) = renewal.use([found])
         loss.set_parameters(network.fit.standardisation.parameters_inside(used))
         return {"estimate": found.to_dict() | (remarks or {"kept": True})}

@@ -102,27 +102,28 @@ def matched(parameters: Parameters) -> Parameters:
 def estimated(
     estimator: Any, outputs: Tensor, y: Tensor
 ) -> tuple[CopulaParameters, dict[str, Any]]:
-    """Fit an estimator; return its copula parameters, and what is to be said of them.
+    """Fit an estimator; return its copula parameters, and what is to be said of them."""
+    found = estimator.fit(outputs, y).parameters_
+    return usable(found, bool(getattr(estimator, "converged_", True)))
+
+
+def usable(
+    parameters: CopulaParameters, converged: bool
+) -> tuple[CopulaParameters, dict[str, Any]]:
+    """Return copula parameters that the loss takes, and what is to be said of them.
 
     A matrix so close to singular that the copula loss would refuse it is shrunk.
     """
-    parameters = estimator.fit(outputs, y).parameters_
     smallest = parameters.smallest_eigenvalue()
-    remarks = {
-        "converged": bool(getattr(estimator, "converged_", True)),
-        "smallest_eigenvalue": smallest,
-        "shrunk": 0.0,
-    }
+    remarks = {"converged": converged, "smallest_eigenvalue": smallest, "shrunk": 0.0}
     if smallest < MINIMUM_EIGENVALUE:
         remarks["shrunk"] = (SHRINK_TO - smallest) / (1 - smallest)
         parameters = parameters.shrink(remarks["shrunk"])
     return parameters, remarks
 
 
-def renewed(
-    estimate: Callable[[], CopulaParameters], last: CopulaParameters, where: str
-) -> CopulaParameters:
-    """Return a new estimate, or the last good one where there is none.
+def renewed(estimate: Callable[[], Parameters], last: Parameters, where: str) -> Parameters:
+    """Return new estimates, or the last good ones where there is none.
 
     Warns
     -----
@@ -131,7 +132,8 @@ def renewed(
     """
     try:
         found = estimate()
-        if bool(torch.isfinite(found.correlation).all() and torch.isfinite(found.scale).all()):
+        numbers = [part for own in found for part in (own.correlation, own.scale)]
+        if all(bool(torch.isfinite(part).all()) for part in numbers):
             return found
         why = "it is not finite"
     except (ArithmeticError, ValueError, torch.linalg.LinAlgError) as error:

@@ -19,11 +19,19 @@ from cevit_lib.copula import (
     likelihood_constants,
 )
 from cevit_lib.errors import ParameterError
+from cevit_lib.estimation import estimate_many
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.training.algorithm import CROSS_FIT, left_out_outputs
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.loop import autocast
-from cevit_lib.training.objective import Objective, Parameters, Source, estimated
+from cevit_lib.training.objective import (
+    Objective,
+    Parameters,
+    Source,
+    estimated,
+    renewed,
+    usable,
+)
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.trainer import Trainer
 
@@ -285,9 +293,22 @@ class SideBySide:
             yield twin, places
 
     def estimate(
-        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
+        self,
+        source: Source,
+        outputs: list[Tensor],
+        responses: list[Tensor],
+        initial: Parameters | None = None,
     ) -> Parameters:
-        """Estimate every member's parameters, by several processes where there are many."""
+        """Estimate every member's parameters: exact likelihood in one search for all, others by
+        several processes where there are many.
+        """
+        if repr(source.estimator()) == "MaximumLikelihood()":
+            there = [
+                [own.to(self.ensemble.device) for own in side] for side in (outputs, responses)
+            ]
+            found = estimate_many(*there, initial)
+            each = zip(found.parameters, found.converged.tolist(), strict=True)
+            return [usable(*own)[0] for own in each]
         pairs = zip(outputs, responses, strict=True)
         jobs = [delayed(_estimated)(source.estimator(), own.clone(), y) for own, y in pairs]
         workers = min(os.cpu_count() or 1, max(1, len(jobs) // 10))  # one starts in some seconds
@@ -328,7 +349,11 @@ class _Renewing:
             left_out_outputs(networks, self.twins) if crossed else networks.outputs(source.part)
         )
         responses = networks.responses("train" if crossed else source.part)
-        self.last = networks.estimate(source, outputs, responses)
+
+        def estimate() -> Parameters:
+            return networks.estimate(source, outputs, responses, self.last)
+
+        self.last = renewed(estimate, self.last, f"epoch {epoch}")
         self.loss.set_parameters(networks.inside(renewal.use(self.last)))
         return [{"estimate": own.to_dict()} for own in self.last]
 

@@ -33,13 +33,13 @@ from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
 from cevit_lib.training.ensemble import Ensemble, Members
-from cevit_lib.training.objective import Source
+from cevit_lib.training.objective import Source, independent
 from cevit_lib.training.side_by_side import SideBySide
 from studies.ablation.data import about, load_eyes, partition, predictions_of
 from studies.ablation.pretraining import Encoders
 from studies.ablation.settings import grid
 from studies.encoder.embedding import class_tokens, on_a_plane, points
-from studies.simulation.fits import Clock, empirical, parameters_of, scores
+from studies.simulation.fits import Clock, empirical, scores
 from studies.study import Fit, Study
 
 SOURCES = {
@@ -132,11 +132,11 @@ class Batch:
         steps.estimate()
         self.clock.mark("estimation")
         for arm in wanted:
-            self.used[arm] = parameters_of(arm, steps.estimates, "cross-fitted")
+            self.used[arm] = used = parameters_of(arm, steps.estimates)
             # the stored records' CeViT saw the patients in the order in which its warm-up saw
             # them, all other arms in one of their own
             order = WARM_UP if arm == "cross-fitted" else FURTHER
-            self._seen(arm, steps.train(arm, self.used[arm], order=order))
+            self._seen(arm, steps.train(arm, used, order=order))
 
     def _seen(self, stage: str, networks: SideBySide) -> None:
         self.arms[stage] = networks.outputs("test")
@@ -169,6 +169,13 @@ class Batch:
             "dtype": "bf16, loss in float32" if self.device.type == "cuda" else "float32",
             "device": self.device,
         }
+
+
+def parameters_of(arm: str, estimates: dict) -> Any:
+    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
+    if arm == "independence":
+        return independent(estimates["cross-fitted"])
+    return None if arm == "empirical" else estimates[arm]
 
 
 def inner_splits(eyes: PairedEyes, split: Split, c: dict, seed: int) -> list[Split]:

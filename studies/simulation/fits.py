@@ -1,10 +1,10 @@
-"""The simulation study of Section 5: one warm-up and its arms for every fold of every data set.
+"""The simulation study of Section 5: every arm of every fold of every data set.
 
     python -m studies simulation           the paper's grid, records in results/simulation
-    python -m studies simulation-tuning    choice of the hyper-parameters, before arms are compared
+    python -m studies simulation-tuning    choice of rates and epochs, before arms are compared
 
-A fit is a warm-up with all its arms, and one record. Fits of one shape are trained side by side in
-one program (``cevit_lib.training.ensemble``); a fit's numbers do not depend on its neighbours.
+A fit is one fold with all its arms, and one record. Fits of one shape are trained side by side in
+one program (``cevit_lib.training.side_by_side``); a fit's numbers do not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters, bayes_classifier, log_density
 from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
@@ -29,21 +31,21 @@ from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
-from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree
+from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
 from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members
-from cevit_lib.training.objective import Source, independent
+from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
 from cevit_lib.training.side_by_side import SideBySide, empirical_loss
-from studies.simulation.settings import GRIDS, grid
+from studies.simulation.settings import FURTHER_RECIPE, GRIDS, grid, recipe_of
 from studies.study import Fit, Study
 
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
-SOURCES = {
-    "held-out": Source(lambda: MaximumLikelihood(standard_errors=False), "held-out"),
-    "in-sample": Source(lambda: MaximumLikelihood(standard_errors=False), "train"),
-    "fmcem": Source(FastMCEM, "train"),
-}
-"""Estimates of the copula parameters: exact likelihood on new or on training outputs, fMCEM."""
+HELD_OUT = Source(lambda: MaximumLikelihood(standard_errors=False), "held-out")
+SOURCES = {"algorithm 3, paper": Source(FastMCEM, "train"), "algorithm 3, exact": HELD_OUT}
+"""Where Algorithm 3 has its estimate from: as printed, and by exact likelihood of new patients."""
+BEST = {"own": "at its own best epoch", "common": "at the common best epoch"}
+"""Epochs beside the last one: of an arm's own held-out loss, and of one criterion for all."""
+KEPT_ERRORS = 1000  # test patients whose errors a record keeps where the errors were drawn again
 
 
 def true_correlation(strength: float) -> np.ndarray:
@@ -54,15 +56,19 @@ def true_correlation(strength: float) -> np.ndarray:
 
 def draw(configuration: dict, seed: int) -> SyntheticPairs:
     """Return the data set of a fit: the same for all folds, and for all studies that name its
-    number.
+    number; a redraw has the same images and other errors.
     """
-    rng = streams(configuration["data_seed"], configuration["dataset"]).data
+    c = configuration
+    rng = streams(c["data_seed"], c["dataset"]).data
+    if c["redraw"]:
+        rng = rng, streams(c["data_seed"], c["dataset"], c["redraw"]).data
     return SyntheticPairs(
-        configuration["n"],
+        c["n"],
         rng,
-        configuration["process"],
-        correlation=true_correlation(configuration["strength"]),
-        window=configuration.get("window"),
+        c["process"],
+        correlation=true_correlation(c["strength"]),
+        pixel_correlation=c["pixel_correlation"],
+        window=c.get("window"),
     )
 
 
@@ -79,108 +85,147 @@ def fit(fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]
         _PROGRAMS.clear()
         batch = Batch(fits, where, compiled=False)
         batch.fit()
-    return [batch.content(k) for k in range(len(fits))]
+    return batch.contents()
 
 
 class Batch:
-    """Fits of one shape in one program: their data, networks, and what came of every stage."""
+    """Fits of one shape in one program: their data, networks, and what came of every arm."""
 
     def __init__(self, fits: list[Fit], device: torch.device, compiled: bool = True) -> None:
         self.clock, self.fits = Clock(device), fits
         self.first, self.device, self.how = fits[0][0], device, "not compiled"
-        self.warm_up = Recipe(**self.first["warm_up"])
         self.data, self.patients, members = assemble(fits, device)
+        self.truths = [truth_of(own) for own in self.data]
         self.clock.mark("data")
         parts = {part: stacked(self.patients, part) for part in ("train", "held-out", "test")}
-        self.followed: dict[str, Followed] = {}
-        self.used: dict[str, Any] = {}
-        self.networks = SideBySide(
+        self.arms: dict[str, Followed] = {}
+        self.fresh = SideBySide(
             _ensemble(fits, device, compiled), members, parts, self.order, watch=self.follow
         )
         self.clock.mark("networks")
 
     def order(self, number: int) -> list[np.random.Generator]:
-        """Arms after one warm-up see the patients in one order; one from scratch as it did."""
+        """All arms see the patients in one order, second stages in one of their own."""
         key = (number,) if number else ()
         return [streams(seed, c["dataset"], c["fold"], *key).order for c, seed in self.fits]
 
     def follow(self, stage: str) -> Followed:
-        self.followed[stage] = Followed(self.used.get(stage), len(self.fits))
-        return self.followed[stage]
+        self.arms[stage] = Followed(len(self.fits))
+        return self.arms[stage]
 
     def fit(self) -> bool:
-        """Make every stage; return False where a compiled program has to be given up."""
-        ensemble = self.networks.ensemble
+        """Train every arm; return False where a compiled program has to be given up."""
+        ensemble = self.fresh.ensemble
         if ensemble.compiled:
             self._check_program(ensemble)
         self.clock.mark("compiling")
         try:
-            self._stages()
+            for arm in self.first["arms"]:
+                self._train(arm)
         except TrainingError:
             if ensemble.compiled:  # a wrong gradient may be why; without the program it trains,
                 return False  # or fails for good
             raise
         return not ensemble.compiled or self._trust(ensemble) <= WRONG_GRADIENT
 
-    def _stages(self) -> None:
-        c, truths = self.first, [truth_of(own) for own in self.data]
-        arms = {name: {} for name in c["arms"]}
-        arms |= {
-            name: {"from_scratch": True, "order": WARM_UP} for name in c.get("from_scratch", ())
+    def objective(self, kind: str) -> Objective:
+        """Return what an arm of one stage minimises."""
+        uses = {
+            "independence": independent,
+            "matched": matched,
+            "one stage": list,
+            "one stage, true Gamma": self._with_true_correlation,
         }
-        # a tuning fit, which has no arms, is spared all estimates but the one of its scores
-        sources = SOURCES if arms else {"held-out": SOURCES["held-out"]}
-        steps = self.steps = AlgorithmThree(
-            self.networks, self.warm_up, Recipe(**c["further"]), sources, self.networks.copy()
-        )
-        self._seen("warm-up", steps.warm_up())
-        steps.estimate()
-        steps.estimates |= {"true": truths} if arms else {}
-        self.clock.mark("estimation")
-        for name, how in arms.items():
-            stage = f"{name}, from scratch" if how else name
-            self.used[stage] = parameters_of(name, steps.estimates)
-            self._seen(stage, steps.train(stage, self.used[stage], **how))
+        if kind in uses:
+            return Objective(renewal=Renewal(HELD_OUT, use=uses[kind]))
+        return Objective(learned_weights=kind == "uncertainty")
 
-    def _seen(self, stage: str, networks: SideBySide) -> None:
-        self.followed[stage].test(networks)
-        self.clock.mark(stage)
+    def _with_true_correlation(self, estimates: list[CopulaParameters]) -> list[CopulaParameters]:
+        pairs = zip(self.truths, estimates, strict=True)
+        return [CopulaParameters(true.correlation, own.scale) for true, own in pairs]
+
+    def _train(self, arm: str) -> None:
+        """Train copies of the fresh networks by an arm's algorithm, and follow its last stage."""
+        further = arm.endswith(", further")
+        kind = arm.removesuffix(", further").removesuffix(", tuned")
+        settings = recipe_of(arm, self.first["recipe"])
+        if not further and kind not in SOURCES:
+            networks = self.fresh.copy()
+            recipe = Recipe(**settings)
+            trace = networks.train(arm, recipe, self.objective(kind), WARM_UP)
+            self._seen(arm, networks, trace)
+            return
+        # the two stages share the epochs, or the second has the paper's further ones
+        halves = settings["epochs"] // 2, settings["epochs"] - settings["epochs"] // 2
+        first = settings if further else settings | {"epochs": halves[0]}
+        second = settings | (FURTHER_RECIPE if further else {"epochs": halves[1]})
+        sources = {kind: SOURCES[kind]} if kind in SOURCES else {}
+        steps = AlgorithmThree(self.fresh.copy(), Recipe(**first), Recipe(**second), sources)
+        steps.warm_up()
+        found = steps.estimate().get(kind)
+        networks = steps.train(arm, found, order=FURTHER)
+        self.arms.pop("warm-up")
+        self.arms[arm].estimates = found
+        self._seen(arm, networks, steps.traces[arm])
+
+    def _seen(self, arm: str, networks: SideBySide, trace: list[list[dict]]) -> None:
+        self.arms[arm].finish(networks, trace)
+        self.clock.mark(arm)
 
     def _check_program(self, ensemble: Ensemble) -> None:
         """Run every program once, so that compiling is not counted as training, and check it."""
-        far, rows = self._trust(ensemble), self.networks.members.rows[:, : self.warm_up.batch_size]
-        ensemble.outputs(self.networks.members, rows)
+        far, rows = self._trust(ensemble), self.fresh.members.rows[:, : self._batch_size]
+        ensemble.outputs(self.fresh.members, rows)
         told = f"of the compiled program within {far:.2g} of the uncompiled one's"
         self.how = f"outputs and gradients {told}"
         if not ensemble.compiled:
             _PROGRAMS.clear()
             self.how = f"not compiled: {self.how}"
 
+    @property
+    def _batch_size(self) -> int:
+        return self.first["recipe"]["batch_size"]
+
     def _trust(self, ensemble: Ensemble) -> float:
         """Compare the compiled program on a batch as an epoch cuts it."""
-        members, size = self.networks.members, self.warm_up.batch_size
-        rows = np.array_split(members.rows, -(-members.rows.shape[1] // size), 1)[0]
+        members = self.fresh.members
+        rows = np.array_split(members.rows, -(-members.rows.shape[1] // self._batch_size), 1)[0]
         images = members.images[torch.as_tensor(rows, device=self.device)].float()
-        return ensemble.trust_compiler(images, self.warm_up.precision)
+        return ensemble.trust_compiler(images, Recipe(**self.first["recipe"]).precision)
+
+    def contents(self) -> list[dict[str, Any]]:
+        """Return what the records of the fits hold."""
+        count = range(len(self.fits))
+        if self.device.type == "cuda":
+            found = Parallel(n_jobs=-1, prefer="threads")(delayed(self.content)(k) for k in count)
+        else:
+            found = [self.content(k) for k in count]
+        self.clock.mark("metrics")
+        return found
 
     def content(self, k: int) -> dict[str, Any]:
         """Return what the record of a fit holds, its arms in the order in which they were made."""
-        own, part = self.data[k], self.patients[k]
-        estimates = {name: each[k] for name, each in self.steps.estimates.items()}
-        at = local(own, self.networks.parts["test"][k])
-        y, truth = self.networks.responses("test")[k], own.truth.outputs[at]
-        metrics: dict[str, Any] = {"Bayes-optimal": scores(truth, y, truth_of(own))}
-        for name, followed in self.followed.items():
-            used = (self.used.get(name) or self.steps.estimates["held-out"])[k]
-            last, best = followed.outputs["last"][k], followed.outputs["best"][k]
-            metrics[name] = scores(last, y, used) | _regression_error(last, truth)
-            metrics[f"{name}, at its best epoch"] = scores(best, y, used)
-            metrics[f"{name}, at its best epoch"]["epoch"] = followed.best_epoch[k]
+        own, part, c = self.data[k], self.patients[k], self.first
+        at = local(own, self.fresh.parts["test"][k])
+        y, truth = self.fresh.responses("test")[k], own.truth.outputs[at]
+        metrics: dict[str, Any] = {"truth": scores(truth, y, self.truths[k])}
+        parameters = {"true": self.truths[k].to_dict()}
+        for name, arm in self.arms.items():
+            recipe = recipe_of(name, c["recipe"])
+            for when, (outputs, used) in arm.read.items():
+                key = f"{name}, {BEST[when]}" if when in BEST else name
+                metrics[key] = scores(outputs[k], y, used[k]) | errors_to(outputs[k], truth)
+                if when in BEST:
+                    metrics[key]["epoch"] = int(arm.best_epoch[when][k])
+            shown = (arm.estimates or arm.read["last"][1])[k]
+            rate, epochs = recipe["learning_rate"], recipe["epochs"]
+            parameters[name] = shown.to_dict() | {"epochs": epochs, "learning_rate": rate}
         how = "bf16, loss in float32, predictions in TF32"
         return {
             "metrics": rounded(metrics),
-            "parameters": {name: value.to_dict() for name, value in estimates.items()},
-            "trace": rounded([entry for each in self.steps.traces.values() for entry in each[k]]),
+            "parameters": parameters,
+            "trace": rounded({name: arm.columns(k) for name, arm in self.arms.items()}),
+            "arrays": self._errors(k, truth),
             "notes": f"synthetic data {own.hash}, split {_split_hash(own, part)}: "
             f"{len(part['train'])} patients to train on, {len(part['held-out'])} held out, "
             f"{len(part['test'])} to test; {self.how}",
@@ -189,19 +234,18 @@ class Batch:
             "device": self.device,
         }
 
+    def _errors(self, k: int, truth: Tensor) -> dict[str, np.ndarray] | None:
+        """Return the errors of the first test patients' means, where errors were drawn again."""
+        if not self.fits[k][0]["redraw"]:
+            return None
+        read = {name: arm.read["last"][0][k] for name, arm in self.arms.items()}
+        errors = [(outputs - truth)[:KEPT_ERRORS, :2].numpy() for outputs in read.values()]
+        return {"errors": np.stack(errors).astype(np.float16), "arms": np.array(list(read))}
+
 
 def truth_of(own: SyntheticPairs) -> CopulaParameters:
     """Return the copula parameters that a data set was drawn with."""
     return CopulaParameters(own.truth.correlation, own.truth.scale)
-
-
-def parameters_of(arm: str, estimates: dict, scales: str = "held-out") -> Any:
-    """Return the copula parameters under which an arm trains; ``None`` is the empirical loss."""
-    if arm == "empirical":
-        return None
-    if arm.startswith("independence"):
-        return independent(estimates["true" if arm.endswith("true scale") else scales])
-    return estimates[arm]
 
 
 class Clock:
@@ -216,7 +260,7 @@ class Clock:
         now = time.perf_counter()
         self.times[stage], self.last = now - self.last, now
         if self.device.type == "cuda":  # stages of many fits take minutes; on a CPU fits are small
-            print(f"  {stage}: {self.times[stage]:.0f} s", flush=True)
+            print(f"  {stage}: {self.times[stage]:.1f} s", flush=True)
 
     def told(self) -> dict[str, float]:
         """Return the seconds as a record names them."""
@@ -225,7 +269,7 @@ class Clock:
 
 def assemble(fits: list[Fit], device: torch.device) -> tuple[list, list, Members]:
     """Return data sets, patients' rows by part, and ``Members``; a data set's images are once."""
-    wanted = {(c["dataset"], c["strength"]): (c, seed) for c, seed in fits}
+    wanted = {_data_of(c): (c, seed) for c, seed in fits}
     drawn = Parallel(n_jobs=min(os.cpu_count() or 1, len(wanted)), prefer="threads")(
         delayed(draw)(c, seed) for c, seed in wanted.values()
     )
@@ -237,13 +281,17 @@ def assemble(fits: list[Fit], device: torch.device) -> tuple[list, list, Members
     y = torch.cat([d.y for d in drawn]).to(device)
     data, patients, scales = [], [], []
     for c, seed in fits:
-        key = (c["dataset"], c["strength"])
+        key = _data_of(c)
         data.append(unique[key])
         rows = split(unique[key], c, seed)
         scales.append(Standardisation.of(data[-1].y[rows["train"]], 2))
         patients.append({part: start[key] + own for part, own in rows.items()})
-    chunk = fits[0][0]["warm_up"]["batch_size"]
+    chunk = fits[0][0]["recipe"]["batch_size"]
     return data, patients, Members(images, y, stacked(patients, "train"), scales, chunk)
+
+
+def _data_of(c: dict) -> tuple:
+    return tuple(c[name] for name in ("dataset", "strength", "pixel_correlation", "redraw"))
 
 
 def split(own: SyntheticPairs, c: dict, seed: int) -> dict[str, np.ndarray]:
@@ -276,7 +324,7 @@ def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
     small = _steps(first) * max(len(fits), 10) < WORTH_COMPILING
     if not compiled or device.type != "cuda" or small:
         return Ensemble(networks(fits), device)
-    key = repr((first["encoder"], first["adapters"], first.get("window"), str(device)))
+    key = repr((first["encoder"], first.get("window"), str(device)))
     found = Ensemble(networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
     _PROGRAMS[key] = found.program
     return found
@@ -284,9 +332,8 @@ def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
 
 def _steps(c: dict) -> int:
     """Return the steps of a fit; one that is not compiled costs as much for one fit as for ten."""
-    epochs = c["warm_up"]["epochs"] * (1 + len(c.get("from_scratch", ())))
-    epochs += c["further"]["epochs"] * len(c["arms"])
-    return int(epochs * c["n"] / c["warm_up"]["batch_size"])
+    epochs = sum(recipe_of(arm, c["recipe"])["epochs"] for arm in c["arms"])
+    return int(epochs * c["n"] / c["recipe"]["batch_size"])
 
 
 def networks(fits: list[Fit]) -> list[BiChannelViT]:
@@ -295,7 +342,7 @@ def networks(fits: list[Fit]) -> list[BiChannelViT]:
         BiChannelViT(
             "vit_tiny_patch16_224",
             pretrained=False,
-            adapters=c["adapters"],
+            adapters=False,
             lora_rank=0,
             normalise=False,
             rng=streams(seed, c["dataset"], c["fold"]).weights,
@@ -307,48 +354,91 @@ def networks(fits: list[Fit]) -> list[BiChannelViT]:
     ]
 
 
+@dataclass
 class Followed:
-    """A stage: its held-out loss after every epoch, the weights of each member's best one."""
+    """A stage of many networks: two held-out criteria after every epoch, and the weights of each
+    member's best epoch by either.
+    """
 
-    def __init__(self, parameters: list[CopulaParameters] | None, members: int) -> None:
-        self.parameters, self.epochs = parameters, 0
-        self.best, self.best_epoch = [float("inf")] * members, [0] * members
-        self.kept: SideBySide | None = None
-        self.outputs: dict[str, list[torch.Tensor]] = {}
+    members: int
+    epochs: int = 0
+    estimates: list[CopulaParameters] | None = None
+    """Those that the stage was trained under from its start."""
+    best: dict[str, np.ndarray] = field(default_factory=dict)
+    best_epoch: dict[str, np.ndarray] = field(default_factory=dict)
+    kept: dict[str, SideBySide] = field(default_factory=dict)
+    read: dict[str, tuple[list[Tensor], list[CopulaParameters]]] = field(default_factory=dict)
+    """``"last"``, ``"own"`` and ``"common"``: outputs of the test patients, and what exact
+    likelihood finds in the held-out ones'."""
+    trace: list[list[dict]] = field(default_factory=list)
 
     def __call__(self, networks: SideBySide, loss: Callable) -> list[dict]:
         self.epochs += 1
-        if self.kept is None:
-            self.kept = networks.copy()
-        held = zip(networks.outputs("held-out"), networks.responses("held-out"), strict=True)
-        units = networks.members.standardisation
-        losses = [self._loss(k, units[k], *pair) for k, pair in enumerate(held)]
-        for k, value in enumerate(losses):
-            if value < self.best[k]:
-                self.best[k], self.best_epoch[k] = value, self.epochs
-                self.kept.ensemble.take(networks.ensemble, k)
-        return [{"validation_loss": value} for value in losses]
+        values = criteria(networks, loss)
+        for name, value in values.items():
+            if name not in self.kept:
+                self.kept[name] = networks.copy()
+                self.best[name] = np.full(self.members, np.inf)
+                self.best_epoch[name] = np.zeros(self.members, dtype=int)
+            for k in np.flatnonzero(value < self.best[name]):
+                self.best[name][k], self.best_epoch[name][k] = value[k], self.epochs
+                self.kept[name].ensemble.take(networks.ensemble, int(k))
+        told = [
+            {"held-out loss": a, "common criterion": b}
+            for a, b in zip(*values.values(), strict=True)
+        ]
+        learnt = getattr(loss, "scale", None)
+        if learnt is not None:  # uncertainty weighting's own, in the responses' units
+            sds = networks.members.units.sd[:, 0].cpu().numpy()
+            found = zip(told, learnt.cpu().numpy()[:, : sds.shape[1]] * sds, strict=True)
+            told = [one | {"learnt": scale.tolist()} for one, scale in found]
+        return told
 
-    def test(self, networks: SideBySide) -> None:
+    def finish(self, networks: SideBySide, trace: list[list[dict]]) -> None:
         """Predict the test patients by the last and by the best weights, which are let go."""
-        self.outputs = {"last": networks.outputs("test"), "best": self.kept.outputs("test")}
-        self.kept = None
+        self.trace = trace
+        for name, own in {"last": networks, **self.kept}.items():
+            held = own.outputs("held-out"), own.responses("held-out")
+            self.read[name] = own.outputs("test"), own.estimate(HELD_OUT, *held)
+        self.kept = {}
 
-    def _loss(self, k: int, scale: Standardisation, outputs, y) -> float:
-        """The arm's own loss: every arm chooses its epoch by what it minimises."""
-        if self.parameters is None:
-            return empirical(scale, outputs, y)
-        return -float(log_density(outputs, y, self.parameters[k], validate=False).mean())
+    def columns(self, k: int) -> dict[str, list]:
+        """Return what a record keeps of a member's trace, one list a column."""
+        entries = self.trace[k]
+        names = ("loss", "held-out loss", "common criterion")
+        found = {name: [entry[name] for entry in entries] for name in names}
+        if "learnt" in entries[0]:
+            found |= {f"sigma{j + 1}": [e["learnt"][j] for e in entries] for j in range(2)}
+        if "estimate" in entries[0]:
+            each = [entry["estimate"] for entry in entries]
+            found |= {f"sigma{j + 1}": [e["scale"][j] for e in each] for j in range(2)}
+            found["rho12"] = [e["correlation"][0][1] for e in each]
+            found["rho34"] = [e["correlation"][2][3] for e in each]
+        return found
 
 
-def empirical(scale: Standardisation, outputs: torch.Tensor, y: torch.Tensor) -> float:
+def criteria(networks: SideBySide, loss: Callable) -> dict[str, np.ndarray]:
+    """Return each member's held-out loss as it is trained, and the criterion common to all arms:
+    RMSE of the standardised lengths plus Brier score of the labels.
+    """
+    device, units = networks.ensemble.device, networks.members.units
+    outputs, y = (
+        units.apply(torch.stack(each).to(device, torch.float32))
+        for each in (networks.outputs("held-out"), networks.responses("held-out"))
+    )
+    with torch.no_grad():
+        own = loss(outputs, y)
+        rmse = (outputs - y)[..., :2].square().mean(1).sqrt().mean(-1)
+        brier = (outputs[..., 2:].sigmoid() - y[..., 2:]).square().mean((1, 2))
+    return {"own": own.cpu().double().numpy(), "common": (rmse + brier).cpu().double().numpy()}
+
+
+def empirical(scale: Standardisation, outputs: Tensor, y: Tensor) -> float:
     """Return the mean empirical loss in units of training."""
     return float(empirical_loss(scale.apply(outputs)[None], scale.apply(y)[None])[0])
 
 
-def scores(
-    outputs: torch.Tensor, y: torch.Tensor, parameters: CopulaParameters
-) -> dict[str, float]:
+def scores(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> dict[str, float]:
     """Return every metric of one set of predictions; the joint rule and the likelihood use
     ``parameters``.
     """
@@ -359,8 +449,19 @@ def scores(
         f"Brier y{k + 3}": float((probability[:, k] - y[:, k + 2]).square().mean())
         for k in range(2)
     }
-    values["log-likelihood"] = float(log_density(outputs, y, parameters, validate=False).mean())
+    alone = CopulaParameters.independent(parameters.scale, 2)
+    for name, own in {"log-likelihood": parameters, "log-likelihood, independence": alone}.items():
+        values[name] = float(log_density(outputs, y, own, validate=False).mean())
     return values
+
+
+def errors_to(outputs: Tensor, truth: Tensor) -> dict[str, float]:
+    """Return the RMSE to the true regression functions: what is left without the noise."""
+    means = (outputs[:, :2] - truth[:, :2]).square().mean(0).sqrt()
+    chances = (outputs[:, 2:].sigmoid() - truth[:, 2:].sigmoid()).square().mean(0).sqrt()
+    return {f"RMSE to truth y{k + 1}": float(means[k]) for k in range(2)} | {
+        f"error of probability y{k + 3}": float(chances[k]) for k in range(2)
+    }
 
 
 def _split_hash(own: SyntheticPairs, part: dict[str, np.ndarray]) -> str:
@@ -369,14 +470,6 @@ def _split_hash(own: SyntheticPairs, part: dict[str, np.ndarray]) -> str:
     return hashlib.sha256(rows).hexdigest()[:16]
 
 
-def _regression_error(outputs: torch.Tensor, truth: torch.Tensor) -> dict[str, float]:
-    """RMSE to the true regression functions: what is left without the noise."""
-    error = (outputs[:, :2] - truth[:, :2]).square().mean(0).sqrt()
-    return {f"RMSE to truth y{k + 1}": float(error[k]) for k in range(2)}
-
-
-STUDIES = {
-    name: Study(name, partial(grid, name), fit, together=("dataset", "fold", "strength"))
-    for name in GRIDS
-}
-"""Fits that differ by data set, fold and dependence share a program."""
+VARIES = ("dataset", "fold", "strength", "pixel_correlation", "redraw")
+STUDIES = {name: Study(name, partial(grid, name), fit, together=VARIES) for name in GRIDS}
+"""Fits that differ by data set, fold, dependence or errors share a program."""

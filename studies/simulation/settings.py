@@ -5,7 +5,29 @@ part of the study.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
+
+ARMS = (
+    "empirical",
+    "uncertainty",
+    "independence",
+    "matched",
+    "algorithm 3, paper",
+    "algorithm 3, exact",
+    "one stage",
+    "one stage, true Gamma",
+)
+"""Every arm starts from the same weights and sees the patients in the same order, with as many
+epochs in all: the two stages of Algorithm 3 share them.
+"""
+FURTHER = ("empirical, further", "algorithm 3, paper, further", "algorithm 3, exact, further")
+"""After all the epochs of the empirical loss, as many further ones at a lower rate as the paper."""
+FURTHER_RECIPE = {"epochs": 10, "learning_rate": 1e-4}
+CANDIDATES = tuple(product((6, 9), (5e-4, 7e-4, 1e-3)))
+"""Epochs in all and rate: what every arm may choose from, on other data sets."""
+TUNED: dict[str, dict[str, Any]] = {}
+"""Each arm's choice: lowest mean held-out criterion of the last epoch in ``simulation-tuning``."""
 
 PAPER = {
     "n": 10_000,
@@ -13,139 +35,101 @@ PAPER = {
     "dataset": 0,
     "process": "text",
     "strength": 1.0,
+    "pixel_correlation": 0.5,
+    "redraw": 0,
     "folds": 5,
     "fold": 1,
     "held_out_share": 0.1,
-    "adapters": False,
     "encoder": {"patch_size": 12, "embed_dim": 192, "depth": 6, "num_heads": 3},
-    "warm_up": {"epochs": 8, "learning_rate": 7e-4, "batch_size": 144, "weight_decay": 0.05},
-    "further": {"epochs": 10, "learning_rate": 1e-4, "batch_size": 144, "weight_decay": 0.05},
-    "arms": ["empirical", "independence", "fmcem", "in-sample", "held-out", "true"],
-    "from_scratch": [],
+    "recipe": {"epochs": 8, "learning_rate": 7e-4, "batch_size": 144, "weight_decay": 0.05},
+    "arms": list(ARMS),
 }
 SMOKE = PAPER | {
-    "n": 300,
+    "n": 320,
     "folds": 2,
+    "held_out_share": 0.25,
     "encoder": {"patch_size": 12, "embed_dim": 24, "depth": 2, "num_heads": 2},
     "window": 36,
-    "warm_up": PAPER["warm_up"] | {"epochs": 2, "batch_size": 45},
-    "further": PAPER["further"] | {"epochs": 1, "batch_size": 45},
+    "recipe": PAPER["recipe"] | {"epochs": 2, "batch_size": 40},
 }
 
 
-def _crossed(datasets: int, folds: int, **changes: Any) -> list[dict[str, Any]]:
-    return [{"dataset": d, "fold": f + 1, **changes} for d in range(datasets) for f in range(folds)]
+def recipe_of(arm: str, recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return the recipe of an arm: the study's, with as many epochs and the rate that it chose."""
+    kind = arm.removesuffix(", tuned")
+    return recipe if kind == arm else recipe | TUNED.get(kind, {})
+
+
+def _crossed(sets: range, folds: int, **changes: Any) -> list[dict[str, Any]]:
+    return [{"dataset": d, "fold": f + 1, **changes} for d in sets for f in range(folds)]
 
 
 def _main(base: dict, scale: str) -> list[dict]:
-    return _crossed(10, 5) if scale == "paper" else _crossed(1, 2)
-
-
-def _adapters(base: dict, scale: str) -> list[dict]:
-    return [s | {"adapters": True, "arms": ["empirical", "held-out"]} for s in _main(base, scale)]
-
-
-def _from_scratch(base: dict, scale: str) -> list[dict]:
-    return [
-        s | {"arms": [], "from_scratch": ["independence at the true scale", "true"]}
-        for s in _main(base, scale)
-    ]
+    if scale == "smoke":
+        return _crossed(range(1), 2)
+    return _crossed(range(10), 5, arms=[*ARMS, *FURTHER, *(f"{arm}, tuned" for arm in TUNED)])
 
 
 def _tuning(base: dict, scale: str) -> list[dict]:
-    """Warm-ups alone, on a data set that the study does not use (number 100): 5 folds of each
-    candidate.
-    """
-    paper = [(rate, epochs) for rate in (3.5e-4, 7e-4, 1.4e-3) for epochs in (4, 8)] + [
-        (3.5e-4, 16)
-    ]
+    small = scale == "smoke"
     return [
-        {
-            "dataset": 100,
-            "fold": f + 1,
-            "arms": [],
-            "warm_up": base["warm_up"] | {"learning_rate": r, "epochs": e},
-        }
-        for r, e in (paper if scale == "paper" else [(7e-4, 1), (7e-4, 2)])
-        for f in range(base["folds"])
+        one | {"recipe": base["recipe"] | {"epochs": epochs, "learning_rate": rate}}
+        for epochs, rate in ([(2, 7e-4)] if small else CANDIDATES)
+        for one in _crossed(range(100, 101 if small else 103), 1 if small else 3)
     ]
 
 
 def _size(base: dict, scale: str) -> list[dict]:
-    sizes = (500, 1000, 2000, 5000) if scale == "paper" else (200,)
+    """Fewer patients, seen more often: at each size two numbers of epochs."""
+    epochs = {1000: (20, 40), 2500: (14, 24), 5000: (10, 16)} if scale == "paper" else {}
     return [
-        {
-            "dataset": 200 + d,
-            "fold": f + 1,
-            "n": n,
-            "arms": ["empirical", "independence", "held-out", "true"],
-        }
-        for n in sizes
-        for d in range(5 if scale == "paper" else 1)
-        for f in range(2)
+        one | {"n": n, "recipe": base["recipe"] | {"epochs": count}}
+        for n, counts in epochs.items()
+        for count in counts
+        for one in _crossed(range(200, 205), 2, arms=["empirical", "matched", "one stage"])
     ]
 
 
-def _equal_steps(base: dict, scale: str) -> list[dict]:
-    """Fewer patients at the main study's number of steps: ten times fewer patients are seen ten
-    times as often.
-    """
-    grids = []
-    for one in _size(base, scale):
-        more = {
-            stage: base[stage] | {"epochs": round(base[stage]["epochs"] * base["n"] / one["n"])}
-            for stage in ("warm_up", "further")
-        }
-        grids.append(
-            one
-            | {
-                "dataset": one["dataset"] + 300,
-                "arms": ["independence", "held-out", "true"],
-                **more,
-            }
+def _gain(base: dict, scale: str) -> list[dict]:
+    """Predicted against measured: dependence of the images, strength of that of the errors."""
+    cells = product((0.0, 0.5, 0.9, 1.0), (0.0, 1.0, 1.25)) if scale == "paper" else [(0.5, 1.0)]
+    return [
+        one | {"pixel_correlation": r, "strength": strength}
+        for r, strength in cells
+        for one in _crossed(
+            range(300, 310 if scale == "paper" else 301),
+            1,
+            arms=["independence", "matched", "one stage"],
         )
-    return grids
-
-
-def _strength(base: dict, scale: str) -> list[dict]:
-    strengths = (0.0, 0.25, 0.5, 0.75, 1.25) if scale == "paper" else (0.0,)  # 50 fits: one program
-    return [
-        {
-            "dataset": 300 + d,
-            "fold": f + 1,
-            "strength": s,
-            "arms": ["empirical", "independence", "held-out", "true"],
-        }
-        for s in strengths
-        for d in range(5 if scale == "paper" else 1)
-        for f in range(2)
     ]
 
 
-def _overfitting(base: dict, scale: str) -> list[dict]:
-    epochs = (4, 16, 32) if scale == "paper" else (1,)
+def _redraws(base: dict, scale: str) -> list[dict]:
+    """The same images with five draws of errors: which share of the error is variance."""
     return [
-        {
-            "dataset": 400 + d,
-            "fold": f + 1,
-            "warm_up": base["warm_up"] | {"epochs": e},
-            "arms": ["empirical", "fmcem", "in-sample", "held-out", "true"],
-        }
-        for e in epochs
-        for d in range(5 if scale == "paper" else 1)
-        for f in range(2)
+        one | {"pixel_correlation": r, "redraw": draw + 1}
+        for r in ((0.0, 0.5, 0.9) if scale == "paper" else (0.5,))
+        for draw in range(5 if scale == "paper" else 2)
+        for one in _crossed(
+            range(400, 404 if scale == "paper" else 401), 1, arms=["matched", "one stage"]
+        )
     ]
+
+
+def _long(base: dict, scale: str) -> list[dict]:
+    arms = ["empirical", "uncertainty", "independence", "one stage"]
+    recipe = base["recipe"] | {"epochs": 32 if scale == "paper" else 3}
+    sets, folds = (range(500, 505), 5) if scale == "paper" else (range(500, 501), 1)
+    return _crossed(sets, folds, arms=arms, recipe=recipe)
 
 
 GRIDS: dict[str, Callable[[dict, str], list[dict]]] = {
     "simulation": _main,
-    "simulation-adapters": _adapters,
-    "simulation-from-scratch": _from_scratch,
     "simulation-tuning": _tuning,
+    "simulation-gain": _gain,
+    "simulation-redraws": _redraws,
     "simulation-size": _size,
-    "simulation-equal-steps": _equal_steps,
-    "simulation-strength": _strength,
-    "simulation-overfitting": _overfitting,
+    "simulation-long": _long,
 }
 
 
