@@ -25,6 +25,7 @@ ASKED_FOR = (
     "phenomenon",
     "proposition-1",
     "proposition-2",
+    "proposition-2-singular",
     "proposition-3",
     "minima",
     "simulation-mae",

@@ -3,6 +3,7 @@
 Without scripts the whole table is there; ``filter.js`` adds the choice of a verdict and a section.
 """
 
+import re
 from collections import Counter
 from html import escape
 from importlib.resources import files
@@ -62,23 +63,26 @@ class MovedTable(list):
     """Judged claims whose rule moved after its records had been seen, as Jupyter shows them."""
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                "<tr>",
-                f'<a href="#claim-{claim.key}">{claim.key}</a>',
-                f"{escape(MOVED[claim.key].rule)}: <strong>{MOVED[claim.key].word}</strong>",
-                f"{escape(claim.rule)}: <strong>{verdict.word}</strong>",
-                escape(MOVED[claim.key].why).replace("*misprint*", "<em>misprint</em>"),
-            )
-            for claim, verdict in self
-            if claim.key in MOVED
-        ]
+        rows = []
+        for claim, verdict in self:
+            if moved := MOVED.get(claim.key):
+                before = [moved.earlier] if moved.earlier else []
+                before = map(_ruled, [*before, (moved.rule, moved.word)])
+                link = f'<a href="#claim-{claim.key}">{claim.key}</a>'
+                now = _ruled((claim.rule, verdict.word))
+                why = re.sub(r"\*(.*?)\*", r"<em>\1</em>", escape(moved.why))
+                rows.append(("<tr>", link, "<br>then ".join(before), now, why))
         return _table(("Claim", "Old rule and verdict", "New rule and verdict", "Why"), rows)
 
 
 def section(claim) -> str:
     """Section of the paper, or part of its supplement, that a claim stands in."""
     return claim.place.split(",")[0].split(".")[0]
+
+
+def _ruled(pair: tuple[str, str]) -> str:
+    """Return a rule and the word that it leads to."""
+    return f"{escape(pair[0])}: <strong>{pair[1]}</strong>"
 
 
 def _told(claim, verdict) -> str:
