@@ -246,6 +246,31 @@ def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
     tab.close()
 
 
+def test_verdicts_are_chosen_by_word_and_section(browser):
+    """What the script leaves is what the rules say; a link to a hidden row shows it."""
+    from studies.verdicts import CLAIMS, IN_PART, VerdictTable, judge_all
+
+    judged = judge_all(CLAIMS)
+    tab = browser.new_page()
+    tab.set_content(
+        f"<style>[hidden] {{ display: none }}</style>{VerdictTable(judged)._repr_html_()}"
+    )
+    rows = tab.locator("tbody tr")
+    assert rows.count() == len(judged) == tab.locator("tbody tr:visible").count()
+    tab.select_option("select[name=word]", IN_PART)
+    tab.select_option("select[name=section]", "Section 4")
+    wanted = [
+        f"claim-{claim.key}"
+        for claim, verdict in judged
+        if verdict.word == IN_PART and claim.place.startswith("Section 4")
+    ]
+    assert rows.evaluate_all("rows => rows.filter(r => !r.hidden).map(r => r.id)") == wanted
+    assert tab.locator("output").inner_text() == f"{len(wanted)} of {len(judged)} claims"
+    tab.evaluate("location.hash = 'claim-lora'")
+    tab.wait_for_selector("#claim-lora:visible", timeout=5_000)
+    tab.close()
+
+
 def test_the_check_for_raw_formulas_sees_one(book, browser, tmp_path):
     """The check itself is checked: the same page without MathJax shows raw formulas."""
     text = (book / "book" / "notation.html").read_text()
