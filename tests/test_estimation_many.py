@@ -94,7 +94,7 @@ def test_bad_members_are_named(members):
     outputs, y = members
     missing, labels = y[0].clone(), y[0].clone()
     missing[3, 0], labels[3, 2] = float("nan"), 0.5
-    with pytest.raises(ShapeError, match="same shapes"):
+    with pytest.raises(ShapeError, match="with one p"):
         estimate_many(outputs, y[:2])
     with pytest.raises(DataError, match="one by one"):
         estimate_many(outputs, [missing, *y[1:]])

@@ -24,11 +24,13 @@ from cevit_lib.copula import CopulaParameters, check_labels
 from cevit_lib.errors import DataError, ScaleError, ShapeError
 from cevit_lib.estimation.correlation import EIGENVALUE_FLOOR, cov2cor, keep_positive_definite
 from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, normal_score
-from cevit_lib.normal.wedge import log_wedge_curvatures
+from cevit_lib.normal.bivariate import log_cdf_of_pairs
+from cevit_lib.normal.univariate import may_branch
+from cevit_lib.normal.wedge import correlation_slope, log_wedge_curvatures
 
 #: Newton's last step gains less than this in the mean log-likelihood; it leaves an error of this
 #: order in the parameters.
-LEAST_GAIN = 5e-11
+LEAST_GAIN = 1e-8
 #: Curvature that a step reckons with at least, and its largest coordinate at most.
 LEAST_CURVATURE, LARGEST_STEP = 1e-10, 1.0
 
@@ -87,8 +89,12 @@ def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
     """Check the members' patients and lay them side by side."""
     outputs, y = ([torch.as_tensor(one).detach().double() for one in side] for side in (outputs, y))
     shapes = [tuple(each.shape) for each in outputs]
-    if shapes != [tuple(each.shape) for each in y] or len({shape[1:] for shape in shapes}) != 1:
-        raise ShapeError("outputs and y must be lists of tensors (n, p) of the same shapes")
+    seen = [tuple(each.shape) for each in y]
+    if shapes != seen or len({shape[1:] for shape in shapes}) != 1 or outputs[0].dim() != 2:
+        raise ShapeError(
+            f"outputs have shapes {shapes} and y {seen}; expected (n, p) twice for each member, "
+            "with one p"
+        )
     check_labels(torch.cat(y), shapes[0][1] - 2)
     # half a label has sign zero, and half minus half is no residual
     outputs, y = pad_sequence(outputs, True, 0.5), pad_sequence(y, True, 0.5)
@@ -102,7 +108,11 @@ def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
     second = (residual.mT @ residual).cpu() / count[:, None, None]
     scale = second.diagonal(dim1=1, dim2=2).sqrt()
     if not bool((scale > 0).all()):
-        raise ScaleError("the residuals of a continuous response are all zero; a scale is needed")
+        member, column = (scale == 0).nonzero()[0].tolist()
+        raise ScaleError(
+            f"the residuals of continuous response {column + 1} of member {member} are all zero; a "
+            "scale is needed. Estimate from outputs that do not reproduce the responses"
+        )
     known = torch.cat((residual / scale[:, None].to(residual), normal_score(outputs[..., -2:])), -1)
     features = [sign[..., j, None] * known[..., [*range(scale.shape[1]), j - 2]] for j in (0, 1)]
     second = second / scale[:, :, None] / scale[:, None]
@@ -119,7 +129,11 @@ def _cells(at: _Patients, linear: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Te
         for f, c in zip(at.features, linear.unbind(1), strict=True)
     ]
     rho = at.flip * r[:, None]
-    value, *slopes = log_bivariate_normal_cdf_with_gradients(*limits, rho)
+    if may_branch(rho):
+        value, by_limits = log_cdf_of_pairs(torch.stack(limits, -1), at.flip, r[:, None], 8)
+        slopes = *by_limits.unbind(-1), correlation_slope(*limits, rho, value)
+    else:
+        value, *slopes = log_bivariate_normal_cdf_with_gradients(*limits, rho)
     parts = (*at.features, at.flip.unsqueeze(-1))
     gradient = torch.cat([(d[:, None] @ f)[:, 0] for d, f in zip(slopes, parts, strict=True)], -1)
     rows = [
@@ -144,40 +158,23 @@ def _unpacked(point: Tensor, p0: int) -> tuple[Tensor, Tensor, Tensor]:
     return whitening, point[:, len(rows) : -1].unflatten(1, (2, p0)), point[:, -1].tanh()
 
 
-def _objective(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _expansion(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean log-likelihood (members,), up to a constant, with gradient and Hessian in
     ``point`` (members, k)."""
-    p0 = at.second.shape[-1]
-    whitening, v, r = _unpacked(point, p0)
+    point = point.detach().requires_grad_()
+    whitening, v, r = _unpacked(point, at.second.shape[-1])
     d = (1 + v.square().sum(-1, keepdim=True)).sqrt()
-    value, slope, curvature = _cells(at, torch.cat((v @ whitening, d), -1), r)
-
-    # how the cells' coordinates move with the point, and, in `bend`, half of how that changes
-    rows, columns = torch.tril_indices(p0, p0)
-    entries, by_r = torch.arange(len(rows)), 1 - r * r
-    moved = point.new_zeros(len(point), slope.shape[1], point.shape[1])
-    bend = torch.zeros_like(point).diag_embed()
-    for j in (0, 1):
-        start, own = j * (p0 + 1), slice(len(rows) + j * p0, len(rows) + (j + 1) * p0)
-        moved[:, start : start + p0, own] = whitening.mT
-        moved[:, start + columns, entries] = v[:, j, rows]
-        moved[:, start + p0, own] = unit = v[:, j] / d[:, j]
-        by_d = slope[:, start + p0, None, None] / d[:, j, None]
-        bend[:, own, own] = 0.5 * by_d * (torch.eye(p0) - unit[:, :, None] * unit[:, None])
-        bend[:, own.start + rows, entries] = slope[:, start + columns]
-    moved[:, -1, -1], bend[:, -1, -1] = by_r, -slope[:, -1] * r * by_r
-    gradient = (slope[:, None] @ moved)[:, 0]
-    hessian = moved.mT @ curvature @ moved + bend + bend.mT
-
-    # the residuals: log |W| - tr(W S W') / 2
-    diagonal, product = whitening.diagonal(dim1=1, dim2=2), whitening @ at.second
-    value = value + diagonal.log().sum(-1) - 0.5 * (product * whitening).sum((1, 2))
-    gradient[:, entries] += (diagonal.reciprocal().diag_embed() - product)[:, rows, columns]
-    hessian[:, : len(rows), : len(rows)] -= torch.where(
-        rows[:, None] == rows, at.second[:, columns][:, :, columns], 0.0
-    )
-    hessian[:, entries[rows == columns], entries[rows == columns]] -= diagonal**-2
-    return value, gradient, hessian
+    linear = torch.cat((v @ whitening, d), -1)
+    value, slope, curvature = _cells(at, linear.detach(), r.detach())
+    # what the cells are to second order in their own coordinates; autograd goes on from there
+    shift = torch.cat((linear.flatten(1), r[:, None]), -1)
+    shift = shift - shift.detach()
+    value = value + (shift * (slope + 0.5 * (shift[:, None] @ curvature)[:, 0])).sum(-1)
+    value = value + whitening.diagonal(dim1=1, dim2=2).log().sum(-1)
+    value = value - 0.5 * (whitening @ at.second * whitening).sum((1, 2))
+    (gradient,) = torch.autograd.grad(value.sum(), point, create_graph=True)
+    rows = [torch.autograd.grad(one, point, retain_graph=True)[0] for one in gradient.sum(0)]
+    return value.detach(), gradient.detach(), torch.stack(rows, 1)
 
 
 def _newton_step(gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,33 +189,30 @@ def _newton_step(gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
 
 def _start(at: _Patients, initial: Sequence[CopulaParameters] | None) -> Tensor:
     """Return the points (members, k) of given parameters, or of labels that depend on nothing."""
-    p0 = at.second.shape[-1]
+    members, p0 = at.scale.shape
     if initial is None:
-        factor = torch.linalg.cholesky(at.second + 1e-3 * torch.eye(p0, dtype=at.second.dtype))
-        v, z = at.scale.new_zeros(len(at.scale), 2, p0), at.scale.new_zeros(len(at.scale))
+        correlation, scale = torch.eye(p0 + 2).double().repeat(members, 1, 1), at.scale
+        correlation[:, :p0, :p0].lerp_(at.second, 1 - 1e-3)
     else:
-        correlation = torch.stack([each.correlation.detach() for each in initial])
-        scale = torch.stack([each.scale.detach() for each in initial])
-        root = torch.linalg.cholesky(correlation.double().cpu())
-        own = root[:, p0:, p0:]
-        sd = own.square().sum(-1).sqrt()
-        factor = root[:, :p0, :p0] * (scale.double().cpu() / at.scale)[:, :, None]
-        v = root[:, p0:, :p0] / sd[:, :, None]
-        z = ((own @ own.mT)[:, 0, 1] / sd.prod(-1)).atanh()
+        correlation = torch.stack([one.correlation.detach().double().cpu() for one in initial])
+        scale = torch.stack([one.scale.detach().double().cpu() for one in initial])
+    root = torch.linalg.cholesky(correlation)
+    own = root[:, p0:, p0:]
+    sd = own.norm(dim=-1)
     rows, columns = torch.tril_indices(p0, p0)
-    whitening = torch.linalg.inv(factor)[:, rows, columns]
-    return torch.cat((whitening, v.flatten(1), z[:, None]), -1)
+    whitening = torch.linalg.inv(root[:, :p0, :p0] * (scale / at.scale)[:, :, None])
+    v, r = root[:, p0:, :p0] / sd[:, :, None], (own @ own.mT)[:, 0, 1] / sd.prod(-1)
+    return torch.cat((whitening[:, rows, columns], v.flatten(1), r.atanh()[:, None]), -1)
 
 
 def _parameters(at: _Patients, point: Tensor) -> list[CopulaParameters]:
     """Return the copula parameters of the points."""
     whitening, v, r = _unpacked(point, at.second.shape[-1])
     root = torch.linalg.inv(whitening)
-    pair = torch.eye(2, dtype=r.dtype) + r[:, None, None] * torch.eye(2, dtype=r.dtype).flip(0)
-    cross = v @ root.mT
-    covariance = torch.cat(
-        (torch.cat((root @ root.mT, cross.mT), -1), torch.cat((cross, v @ v.mT + pair), -1)), -2
-    )
+    label = torch.eye(2, dtype=r.dtype) + r[:, None, None] * (1 - torch.eye(2, dtype=r.dtype))
+    mixed = torch.cat((root, v), 1)  # of (y - mu, d u): factors that they share
+    covariance = mixed @ mixed.mT
+    covariance[:, -2:, -2:] += label
     scale = at.scale * root.norm(dim=-1)
     return [
         CopulaParameters(
@@ -267,7 +261,7 @@ def estimate_many(
     n_iter, rests = torch.zeros(len(point), dtype=torch.long), torch.zeros(len(point)).bool()
     while len(searching := (~rests & (n_iter < max_iter)).nonzero()[:, 0]):
         trial = point[searching] + length[searching] * step[searching]
-        found, gradient, hessian = _objective(at.of(searching), trial)
+        found, gradient, hessian = _expansion(at.of(searching), trial)
         n_iter[searching] += 1
         length[searching] *= 0.5  # of those that do not ascend
         up = found > value[searching]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.normal.central import ACCURACY, central_probability, shared_nodes
+from cevit_lib.normal.central import ACCURACY, central_probability, nodes_for, nodes_for_number
 from cevit_lib.normal.univariate import (
     HALF_LOG_TWO_PI,
     Elementwise,
@@ -140,9 +140,10 @@ def log_bivariate_normal_cdf_with_gradients(
 
 
 def log_cdf_of_pairs(
-    limits: Tensor, sign: Tensor, correlation: float, digits: int
+    limits: Tensor, sign: Tensor, correlation: float | Tensor, digits: int
 ) -> tuple[Tensor, Tensor]:
-    """``log Phi_2`` (n,) and its slopes in the limits (n, 2), float64, on a CPU, without autograd.
+    """``log Phi_2`` (..., n) and its slopes in the limits (..., n, 2), float64, on a CPU, without
+    autograd.
 
     All rows share ``|rho|``, hence the nodes of Plackett's integral: one matrix product, one
     exponential for each node, another product. Rows that it is not to be trusted with are computed
@@ -150,16 +151,18 @@ def log_cdf_of_pairs(
 
     Parameters
     ----------
-    limits : Tensor (n, 2)
-    sign : Tensor (n,)
+    limits : Tensor (..., n, 2)
+    sign : Tensor (..., n)
         1, -1 or 0, times ``correlation`` the row's own.
-    correlation : float
+    correlation : float, or Tensor (..., 1)
+        One for all, or one for each set of ``n`` rows.
     digits : {6, 8, 12}
         How many digits of ``Phi_2`` are right. The slope in the correlation, where it is wanted, is
         ``cevit_lib.normal.wedge.correlation_slope``.
     """
     rho = sign * correlation
-    nodes = shared_nodes(correlation)
+    many = isinstance(correlation, Tensor)
+    nodes = nodes_for(correlation) if many else nodes_for_number(correlation)
     if nodes is None:
         x, y = limits.unbind(-1)
         value = log_bivariate_value(x, y, rho, digits)
@@ -170,21 +173,20 @@ def log_cdf_of_pairs(
     other = torch.addcmul(limits.flip(-1), rho.unsqueeze(-1), limits, value=-1) * standard
     below = torch.special.erfc(
         torch.cat((limits, other), -1).mul_(-math.sqrt(0.5))
-    )  # 2 Phi, (n, 4)
+    )  # 2 Phi, (..., n, 4)
     square = limits * limits
     features = torch.stack(
-        (square[:, 0] + square[:, 1], limits[:, 0] * limits[:, 1] * sign), -1
-    )  # (n, 2)
-    integral = torch.mv(torch.mm(features, exponents).exp_(), weights)
-    probability = 0.25 * torch.addcmul(below[:, 0] * below[:, 1], sign, integral)
-    slopes = square.mul_(-0.5).exp_().mul_(below[:, 2:]).div_(probability.unsqueeze(-1))
+        (square[..., 0] + square[..., 1], limits[..., 0] * limits[..., 1] * sign), -1
+    )  # (..., n, 2)
+    integral = ((features @ exponents).exp_() @ weights).squeeze(-1)
+    probability = 0.25 * torch.addcmul(below[..., 0] * below[..., 1], sign, integral)
+    slopes = square.mul_(-0.5).exp_().mul_(below[..., 2:]).div_(probability.unsqueeze(-1))
     slopes.mul_(0.5 / SQRT_TWO_PI)
     value = probability.log()
     hard = ~(probability > accuracy.least)
     if hard.any():
-        rows = hard.nonzero().squeeze(-1)
-        few = limits[rows]
-        far = log_wedge_value(few[:, 0], few[:, 1], rho[rows], accuracy.panel)
-        exponent = log_normal_cdf(other[rows]) - 0.5 * few * few - HALF_LOG_TWO_PI
-        value[rows], slopes[rows] = far, torch.exp(exponent - far.unsqueeze(-1))
+        few = limits[hard]
+        far = log_wedge_value(few[:, 0], few[:, 1], rho[hard], accuracy.panel)
+        exponent = log_normal_cdf(other[hard]) - 0.5 * few * few - HALF_LOG_TWO_PI
+        value[hard], slopes[hard] = far, torch.exp(exponent - far.unsqueeze(-1))
     return value, slopes

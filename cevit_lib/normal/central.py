@@ -57,25 +57,32 @@ def gauss_nodes(number: int, dtype: torch.dtype, device: torch.device) -> tuple[
     return node, weight
 
 
-@functools.lru_cache(maxsize=64)
-def shared_nodes(correlation: float) -> tuple[Tensor, Tensor] | None:
-    """The integral's nodes for one correlation and any limits, or None where it is too large.
+def nodes_for(correlation: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the integral's nodes for correlations (..., 1) and any limits; None where one of them
+    is too large.
 
     Returns
     -------
-    exponents : Tensor (2, k), float64
+    exponents : Tensor (..., 2, k), float64
         Factors of ``x^2 + y^2`` and of ``x y`` in the logarithm of the integrand.
-    weights : Tensor (k,)
+    weights : Tensor (..., k, 1)
         Four times those of the integral.
     """
-    number = ACCURACY[12].enough(abs(correlation))
+    number = ACCURACY[12].enough(float(correlation.abs().max()))
     if number is None:
         return None
-    node, weight = (np.array(part) for part in _LEGENDRE[number])
-    sine = np.sin(math.asin(correlation) * node)
-    exponents = np.stack((np.full(number, -0.5), sine)) / (1 - sine**2)
-    weights = math.asin(correlation) * weight * 4 / (2 * math.pi)
-    return torch.from_numpy(exponents), torch.from_numpy(weights)
+    node, weight = gauss_nodes(number, correlation.dtype, correlation.device)
+    angle = correlation.asin()
+    sine = (angle * node).sin()
+    exponents = torch.stack((torch.full_like(sine, -0.5), sine), -2)
+    exponents /= (1 - sine * sine).unsqueeze(-2)
+    return exponents, (angle * weight * (2 / math.pi)).unsqueeze(-1)
+
+
+@functools.lru_cache(maxsize=64)
+def nodes_for_number(correlation: float) -> tuple[Tensor, Tensor] | None:
+    """Return :func:`nodes_for` one correlation, computed once."""
+    return nodes_for(torch.tensor([correlation], dtype=torch.float64))
 
 
 def central_probability(
