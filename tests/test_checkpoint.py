@@ -17,7 +17,7 @@ from checkpoint_program import fit, network, weights
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.errors import DataError, OutputError, ParameterError, TrainingError
 from cevit_lib.training import Checkpoint, Recipe, fit_copula, fit_warm_up, loop
 from cevit_lib.training.reruns import WORKSPACE, reproducible
 
@@ -119,9 +119,20 @@ def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatc
     state = Checkpoint(tmp_path)
     state.save("warm-up", {}, {"number": 1})
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OutputError, match="the disk is full: could not write .*warm-up.pt"):
         state.save("warm-up", {}, {"number": 2})
     assert state.load("warm-up", {})["number"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["warm-up.pt"]
+
+
+def test_a_checkpoint_of_which_tensors_are_missing_is_refused(tmp_path, data):
+    warm_up(data, Recipe(1, 1e-3, 16), checkpoint=tmp_path)
+    place = Checkpoint(tmp_path).path("warm-up")
+    stored = torch.load(place, weights_only=True)
+    stored["trainers"][0]["weights"].pop("heads.binary_1.bias")
+    torch.save(stored, place)
+    with pytest.raises(DataError, match="1 missing, such as heads.binary_1.bias"):
+        warm_up(data, Recipe(1, 1e-3, 16), checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize("epochs", [30, 1])

@@ -4,6 +4,7 @@ survive a process.
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 import warnings
@@ -19,6 +20,7 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     DataError,
     FrozenRandomWeightsWarning,
+    OutputError,
     ParameterError,
     TrainingError,
 )
@@ -26,6 +28,7 @@ from cevit_lib.estimation import ExactEM
 from cevit_lib.training import (
     PAPER_COPULA,
     PAPER_WARM_UP,
+    Fit,
     Recipe,
     Standardisation,
     fit_copula,
@@ -417,6 +420,86 @@ def test_a_model_on_a_file_of_weights_stores_what_trained_and_refuses_another_ba
     assert torch.equal(predict_outputs(again, draw(9)), predict_outputs(fit, draw(9)))
     with pytest.raises(DataError, match="was trained on base weights"):
         load_model(tmp_path / "model", weights=tmp_path / "other.pth")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """An adapter model on a file of weights: what is not stored comes from that file."""
+    folder = tmp_path_factory.mktemp("saved")
+    base = timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL)
+    torch.save(base.state_dict(), folder / "base.pth")
+    model = BiChannelViT(NAME, weights=folder / "base.pth", lora_rank=2, normalise=False, **SMALL)
+    save_model(Fit.fresh(model, draw(40), True), folder / "model")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "keep, told",
+    [
+        (lambda name: not name.startswith("heads."), "8 missing, such as heads.binary_1.bias"),
+        (lambda name: "lora_B" not in name, "missing, such as backbone.*lora_B"),
+        (lambda name: False, "missing"),
+    ],
+)
+def test_a_model_of_which_a_part_is_missing_is_refused(saved, tmp_path, keep, told):
+    shutil.copytree(saved / "model", tmp_path / "model")
+    place = tmp_path / "model" / "tensors.pt"
+    tensors = torch.load(place, weights_only=True)
+    torch.save({name: tensor for name, tensor in tensors.items() if keep(name)}, place)
+    with pytest.raises(DataError, match=told):
+        load_model(tmp_path / "model", weights=saved / "base.pth")
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (
+            {"heads.binary_1.bias": torch.tensor([torch.nan])},
+            "1 not finite, such as heads.b",
+        ),
+        ({"heads.binary_1.bias": torch.zeros(3)}, "1 of another shape"),
+        ({"heads.other": torch.zeros(3)}, "1 unknown, such as heads.other"),
+    ],
+)
+def test_tensors_that_cannot_be_are_refused(saved, tmp_path, change, told):
+    shutil.copytree(saved / "model", tmp_path / "model")
+    place = tmp_path / "model" / "tensors.pt"
+    torch.save(torch.load(place, weights_only=True) | change, place)
+    with pytest.raises(DataError, match=told):
+        load_model(tmp_path / "model", weights=saved / "base.pth")
+
+
+@pytest.mark.parametrize(
+    "file, content, told",
+    [
+        ("tensors.pt", None, "tensors.pt cannot be read .* cut off"),
+        ("tensors.pt", b"", "tensors.pt cannot be read"),
+        ("tensors.pt", b"<!DOCTYPE html>", "tensors.pt cannot be read"),
+        ("model.json", None, "model.json is not as"),
+        ("model.json", b"[]", "model.json is not as"),
+        ("model.json", b"{}", "model.json is not as .*KeyError: 'encoder'"),
+        ("model.json", b"\xff\xfe", "model.json is not as"),
+    ],
+)
+def test_a_torn_or_foreign_file_of_a_model_is_named(saved, tmp_path, file, content, told):
+    shutil.copytree(saved / "model", tmp_path / "model")
+    place = tmp_path / "model" / file
+    whole = place.read_bytes()
+    place.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(DataError, match=told):
+        load_model(tmp_path / "model", weights=saved / "base.pth")
+
+
+def test_a_full_disk_leaves_no_half_model(saved, tmp_path, monkeypatch):
+    fit = load_model(saved / "model", weights=saved / "base.pth")
+
+    def full(*_):
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 128 vs 16")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OutputError, match="the disk is full: could not write .*model"):
+        save_model(fit, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_incomplete_folder_is_named(tmp_path):

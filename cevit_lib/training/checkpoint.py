@@ -17,7 +17,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.errors import ParameterError
+from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.paths import whole_file
 from cevit_lib.training.processes import processes
 
 if TYPE_CHECKING:
@@ -75,21 +76,20 @@ class Checkpoint:
         return None
 
     def save(self, stage: str, identity: dict[str, Any], state: dict[str, Any]) -> None:
-        """Write the state of a stage, whole or not at all."""
+        """Write the state of a stage, whole or not at all.
+
+        Raises
+        ------
+        OutputError
+            The disk is full; the state before is still there, and a second run goes on from it.
+        """
         path = self.path(stage)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}.new")
-        with open(scratch, "wb") as stream:
+        with whole_file(path, before=_before(path)) as stream:
             torch.save({"format": FORMAT, "identity": identity, **state}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())  # or a power cut could leave the name without the content
-        if path.is_file():  # a kill between these lines leaves the one before, which is whole
-            os.replace(path, _before(path))
-        os.replace(scratch, path)
 
     def remove(self) -> None:
         """Delete what this class wrote: the fit has its record."""
-        for pattern in ("*.pt", "*.pt.before", ".*.pt.new"):
+        for pattern in ("*.pt", "*.pt.before", ".*.pt.*.tmp"):
             for path in self.folder.glob(pattern):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -128,11 +128,12 @@ class Progress:
         trainer, stored = self.trainer, self.checkpoint.load(self.trainer.stage, self.identity)
         if stored is None:
             return
+        source = self.checkpoint.path(trainer.stage)
         for name in ("trace", "flat", "finished", "best"):
             setattr(self, name, stored[name])
         trainer.task.loss.load_state_dict(stored["loss"])
         for each, own in zip([trainer, *self.companions], stored["trainers"], strict=True):
-            each.model.load_state_dict(own["weights"], strict=False)
+            restore(each.model, own["weights"], changing(each.model).keys(), source)
             if own["optimizer"]:
                 each.optimizer.load_state_dict(own["optimizer"])
             each.rng.bit_generator.state = json.loads(own["order"])
@@ -244,6 +245,41 @@ def changing(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
+def restore(model: nn.Module, stored: Any, expected: Set[str], source: Any) -> None:
+    """Put stored tensors back into a network, in place: each that is expected, and no other.
+
+    Raises
+    ------
+    DataError
+        Some are missing, unknown, of another shape or not finite; the message names the file.
+    """
+    own = model.state_dict()
+    stored = stored if isinstance(stored, dict) else {}
+    faults = {
+        "missing": expected - stored.keys(),
+        "unknown": stored.keys() - expected,
+        "of another shape": {
+            name
+            for name in stored.keys() & own.keys()
+            if getattr(stored[name], "shape", None) != own[name].shape
+        },
+    }
+    faults["not finite"] = {
+        name
+        for name in (stored.keys() & own.keys()) - faults["of another shape"]
+        if not torch.isfinite(stored[name]).all()
+    }
+    if any(faults.values()):
+        told = (
+            f"{len(names)} {kind}, such as {min(names)}" for kind, names in faults.items() if names
+        )
+        raise DataError(
+            f"{source} does not hold what it should ({'; '.join(told)}): take the file as it was "
+            "written, or make it again."
+        )
+    model.load_state_dict(stored, strict=False)
+
+
 def rng_state(rng: np.random.Generator) -> str:
     """Return a NumPy generator's state as text (its integers are too long for other formats)."""
     return json.dumps(rng.bit_generator.state, default=np.ndarray.tolist, sort_keys=True)
@@ -284,7 +320,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         told = f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"
         warnings.warn(told[:300], stacklevel=3)
         return None
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT or "identity" not in stored:
         raise ParameterError(
             f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start "
             "anew."

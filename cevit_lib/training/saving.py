@@ -14,8 +14,14 @@ from torch import nn
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError
-from cevit_lib.training.checkpoint import changing
+from cevit_lib.errors import (
+    CevitError,
+    DataError,
+    FrozenRandomWeightsWarning,
+    ParameterError,
+)
+from cevit_lib.paths import whole_file
+from cevit_lib.training.checkpoint import changing, restore
 from cevit_lib.training.fit import Fit
 from cevit_lib.training.predicting import NOT_CLINICAL
 from cevit_lib.training.scaling import Standardisation
@@ -70,10 +76,10 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        torch.save(model.state_dict() if whole else changing(model), scratch / TENSORS)
-        (scratch / DESCRIPTION).write_text(
-            json.dumps(description, indent=1, default=str) + "\n", encoding="utf-8"
-        )
+        with whole_file(scratch / TENSORS) as stream:
+            torch.save(model.state_dict() if whole else changing(model), stream)
+        with whole_file(scratch / DESCRIPTION) as stream:
+            stream.write(json.dumps(description, indent=1, default=str).encode() + b"\n")
         os.replace(scratch, folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -107,14 +113,30 @@ def load_model(
     Raises
     ------
     DataError
-        The folder is incomplete, or the base weights are not those the model was trained on.
+        The folder is incomplete, torn or edited, or the base weights are not those the model was
+        trained on.
     """
     folder = Path(folder)
     for name in (DESCRIPTION, TENSORS):
         if not (folder / name).is_file():
             raise DataError(f"{folder} is no saved model: {name} is missing.")
-    stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    model = _rebuild(stored, weights, backbone)
+    try:
+        stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        return _restored(folder, stored, weights, backbone)
+    except CevitError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = (
+            f"{type(error).__name__}: {str(error).splitlines()[0][:120]}" if str(error) else error
+        )
+        raise DataError(
+            f"{folder / DESCRIPTION} is not as 'cevit fit --save' writes it ({what}); take the "
+            "folder as it was saved."
+        ) from error
+
+
+def _restored(folder: Path, stored: dict[str, Any], weights: Any, backbone: Any) -> Fit:
+    model, place = _rebuild(stored, weights, backbone), folder / TENSORS
     if not stored["whole"] and model.base_hash != stored["base_hash"]:
         raise DataError(
             f"{folder} was trained on base weights {stored['base_hash']} ({stored['origin']}), "
@@ -122,14 +144,20 @@ def load_model(
             f"{model.base_hash} ({model.origin}): its outputs would mean nothing. Pass the weights "
             "it was trained on."
         )
-    tensors = torch.load(folder / TENSORS, weights_only=True, map_location="cpu")
-    report = model.load_state_dict(tensors, strict=False)
-    absent = [name for name in report.missing_keys if stored["whole"]] + list(
-        report.unexpected_keys
-    )
-    if absent:
+    try:
+        tensors = torch.load(place, weights_only=True, map_location="cpu")
+    except Exception as error:  # a torn file, or one of another kind, fails in many ways
         raise DataError(
-            f"{folder / TENSORS} does not fit its description: {', '.join(absent[:3])}."
+            f"{place} cannot be read ({type(error).__name__}): it is cut off or of another kind; "
+            "copy the saved model again."
+        ) from error
+    restore(
+        model, tensors, (model.state_dict() if stored["whole"] else changing(model)).keys(), place
+    )
+    if len(stored["responses"]) != len(model.heads):
+        raise DataError(
+            f"{folder / DESCRIPTION} names {len(stored['responses'])} responses, the network has "
+            f"{len(model.heads)}; take the folder as it was saved."
         )
     model.origin = stored["origin"]
     model.base_hash = stored["base_hash"]
