@@ -133,6 +133,7 @@ def insert_adapters(
             f"adapter_input={adapter_input!r}: give 'attention-output' or 'layer-norm'."
         )
     for number, block in enumerate(backbone.blocks):
+        _name_the_layer_scale(block)
         if not all(hasattr(block, part) for part in ("norm2", "mlp", "ls2", "attn")):
             raise ParameterError(
                 f"block {number} is {type(block).__name__}; adapters need timm's pre-norm Block."
@@ -140,3 +141,15 @@ def insert_adapters(
         adapter = ResidualAdapter(backbone.embed_dim, domains).to(block.norm2.weight.device)
         block.mlp = AdaptedMLP(block, adapter, weight, adapter_input)
         block.norm2, block.ls2 = nn.Identity(), nn.Identity()
+
+
+def _name_the_layer_scale(block: nn.Module) -> None:
+    """Give an ``EvaBlock`` (DINOv3) its layer scale as a module, as timm's other blocks have it."""
+    if not hasattr(block, "gamma_2"):
+        return
+    from timm.layers import LayerScale
+
+    block.ls2 = nn.Identity() if block.gamma_2 is None else LayerScale(len(block.gamma_2))
+    if block.gamma_2 is not None:
+        block.ls2.gamma = block.gamma_2
+    block.gamma_2 = None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cevit_lib.encoder.bichannel import BiChannelViT
+from cevit_lib.errors import ParameterError
 
 
 @torch.no_grad()
@@ -27,13 +28,24 @@ def class_token_attention(model: BiChannelViT, images: Tensor) -> Tensor:
     -------
     Tensor
         ``(n, domains, layers, heads, rows, columns)``, float32.
+
+    Raises
+    ------
+    ParameterError
+        The backbone turns queries and keys by their positions (DINOv3): these are other weights.
     """
+    if hasattr(model.backbone, "rope"):
+        raise ParameterError(
+            f"{type(model.backbone).__name__} has rotary positions, whose attention is not drawn "
+            "here; take a backbone with learned positions."
+        )
     found: list[Tensor] = []
+    prefix = model.backbone.num_prefix_tokens  # the class token, and registers where there are some
     model.eval()
     with contextlib.ExitStack() as hooks:
         for block in model.backbone.blocks:
             hook = block.attn.register_forward_pre_hook(
-                lambda attn, args: found.append(_weights(attn, args[0]))
+                lambda attn, args: found.append(_weights(attn, args[0], prefix))
             )
             hooks.enter_context(hook)
         model.features(images)
@@ -42,7 +54,7 @@ def class_token_attention(model: BiChannelViT, images: Tensor) -> Tensor:
     return weights.float().view(images.shape[0], model.domains, *weights.shape[1:3], rows, columns)
 
 
-def _weights(attn: torch.nn.Module, x: Tensor) -> Tensor:
+def _weights(attn: torch.nn.Module, x: Tensor, prefix: int) -> Tensor:
     """Softmax of the class token's scores over all tokens; its own column and other prefix tokens
     are left out."""
     b, t, _ = x.shape
@@ -50,4 +62,4 @@ def _weights(attn: torch.nn.Module, x: Tensor) -> Tensor:
     q, k, _ = qkv.permute(2, 0, 3, 1, 4)  # each (b, heads, t, head size)
     q, k = attn.q_norm(q), attn.k_norm(k)
     scores = (q[:, :, :1] * attn.scale) @ k.transpose(-2, -1)  # (b, heads, 1, t)
-    return scores.float().softmax(-1)[:, :, 0, 1:]
+    return scores.float().softmax(-1)[:, :, 0, prefix:]

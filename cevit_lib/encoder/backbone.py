@@ -2,14 +2,26 @@
 preprocessing."""
 
 import hashlib
+import warnings
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.encoder.weights import (
+    IMAGENET,
+    file_origin,
+    load_arrays,
+    load_weights,
+    read_weights,
+)
+from cevit_lib.errors import DataError, ParameterError, WeightsWarning
+
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and SD of each channel."""
 
 FETCH = (
     "On a machine with internet run\n"
@@ -31,7 +43,11 @@ class Preprocessing:
 
 
 def build_backbone(
-    backbone: str | nn.Module, pretrained: bool, weights: str | Path | None, **backbone_kwargs: Any
+    backbone: str | nn.Module,
+    pretrained: bool,
+    weights: str | Path | None,
+    normalisation: Normalisation | None = None,
+    **backbone_kwargs: Any,
 ) -> tuple[nn.Module, str]:
     """Return a timm Vision Transformer without its classifier, and one line that says where its
     weights come from.
@@ -39,43 +55,97 @@ def build_backbone(
     Parameters
     ----------
     backbone : str or torch.nn.Module
-        Name of a timm model, or a built ``timm.models.VisionTransformer``, which is used as it is.
+        Name of a timm model, of one on the Hugging Face hub (``hf-hub:OWNER/NAME``) or in a folder
+        (``local-dir:FOLDER``), or a built ``timm.models.VisionTransformer``, which is used as it
+        is.
     pretrained : bool
-        Load timm's weights of that name (needs internet or timm's cache), unless ``weights`` is
-        given.
+        Load the weights of that name (needs internet, timm's cache or the folder), unless
+        ``weights`` is given.
     weights : path, optional
-        File with the weights (``.pth``, ``.safetensors``), for machines without internet.
+        File with the weights (``.pth``, ``.safetensors``, timm's ``.npz``): of timm, RETFound, an
+        MAE, DINOv2 or DINOv3.
+    normalisation : pair of tuples, optional
+        Mean and SD by which the images of the weights were normalised; default those of the file's
+        family, else of the name.
     **backbone_kwargs
         Passed to ``timm.create_model``, such as ``img_size=72, in_chans=1, embed_dim=96``.
 
     Raises
     ------
     ParameterError
-        The name is none of timm's, or the model has no ``blocks``.
+        The name is none of timm's, the model has no ``blocks``, or its patches do not divide the
+        image.
     DataError
         The weights cannot be had or do not fit; the message says how to get them.
     """
     if weights is not None and not Path(weights).is_file():
         raise DataError(f"weights={str(weights)!r} is no file. " + FETCH.format(name=backbone))
-    if isinstance(backbone, nn.Module):
-        if backbone_kwargs:
-            raise ParameterError(
-                f"a built backbone takes no further arguments, got {', '.join(backbone_kwargs)}."
-            )
-        model, origin = backbone, "built by the caller" if pretrained else "random"
-    else:
-        model, origin = create_timm_model(
-            backbone, pretrained and weights is None, **backbone_kwargs
+    arrays = weights is not None and Path(weights).suffix in (".npz", ".npy")
+    read = read_weights(Path(weights)) if weights is not None and not arrays else None
+    if read is not None and read.pooled:
+        backbone_kwargs = {"global_pool": "avg"} | backbone_kwargs
+    model, origin = _without_classifier(backbone, pretrained and weights is None, backbone_kwargs)
+    if read is not None:
+        load_weights(model, read)
+        known = IMAGENET if read.family else None
+        normalisation = normalisation or known or _of_the_name(model, backbone, read.path.name)
+        origin = read.origin
+    elif arrays:
+        load_arrays(model, Path(weights))
+        origin = file_origin(Path(weights))
+    if normalisation is not None:
+        mean, std = normalisation
+        model.pretrained_cfg = {**(model.pretrained_cfg or {}), "mean": mean, "std": std}
+    return model, origin
+
+
+def _without_classifier(
+    backbone: str | nn.Module, pretrained: bool, backbone_kwargs: dict[str, Any]
+) -> tuple[nn.Module, str]:
+    if not isinstance(backbone, nn.Module):
+        model, origin = create_timm_model(backbone, pretrained, **backbone_kwargs)
+    elif backbone_kwargs:
+        raise ParameterError(
+            f"a built backbone takes no further arguments, got {', '.join(backbone_kwargs)}."
         )
+    else:
+        model, origin = backbone, "built by the caller" if pretrained else "random"
     if not all(hasattr(model, part) for part in ("blocks", "forward_head", "reset_classifier")):
         raise ParameterError(
             f"{type(model).__name__} is no Vision Transformer of timm: it has no blocks."
         )
+    _refuse_lost_edge(model)
     model.reset_classifier(0)
-    if weights is not None:
-        _load_file(model, Path(weights))
-        origin = f"file sha256 {hashlib.sha256(Path(weights).read_bytes()).hexdigest()[:16]}"
+    if hasattr(model, "rope") and isinstance(model.fc_norm, nn.Identity):
+        model.global_pool = "token"  # DINOv3's own feature; timm takes the mean of its patches
     return model, origin
+
+
+def _of_the_name(model: nn.Module, name: Any, file: str) -> None:
+    """Say that the normalisation is the name's, where neither file nor tag tells whose it is."""
+    if isinstance(name, str) and "." not in name and ":" not in name:
+        mean, std = normalisation_of(model, 3)
+        warnings.warn(
+            f"weights {file}: nothing says how their images were normalised; taken is what timm "
+            f"has for {name}, mean {mean[0]:.3g}, SD {std[0]:.3g}. If that is wrong, give mean and "
+            "std (--mean, --std)",
+            WeightsWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_lost_edge(model: nn.Module) -> None:
+    """Refuse sizes at which timm would cut pixels off: in one eye they are nasal, in the other
+    temporal."""
+    size, patch = model.patch_embed.img_size, model.patch_embed.patch_size
+    for pixels, step in zip(size or (), patch, strict=False):
+        if pixels % step:
+            below = pixels // step * step
+            raise ParameterError(
+                f"images of {pixels} pixels are not whole patches of {step}: their right and lower "
+                f"edge would be lost; take {f'{below} or ' if below else ''}{below + step} pixels "
+                "(--size) or another patch_size."
+            )
 
 
 def create_timm_model(name: str, pretrained: bool, **backbone_kwargs: Any) -> tuple[nn.Module, str]:
@@ -91,23 +161,39 @@ def create_timm_model(name: str, pretrained: bool, **backbone_kwargs: Any) -> tu
     """
     import timm
 
-    if not timm.is_model(name.split(".")[0]):
-        near = timm.list_models(f"*{name.split('.')[0].split('_')[0]}*")[:5]
+    plain, _, tag = name.partition(".")
+    elsewhere = name.startswith(("hf-hub:", "hf_hub:", "local-dir:"))
+    known = not elsewhere and not set("/\\:") & set(name) and timm.is_model(plain)
+    if not elsewhere and not (known and (not tag or timm.models.is_model_pretrained(name))):
+        near = get_close_matches(name, timm.list_pretrained(f"{plain}.*" if known else ""), 5, 0.0)
         raise ParameterError(
             f"timm has no model {name!r}; near it: {', '.join(near) or 'none'}. "
-            "See timm.list_models('vit*')."
+            "See timm.list_models('vit*', pretrained=True), or name hf-hub:OWNER/NAME or "
+            "local-dir:FOLDER."
         )
     try:
         model = timm.create_model(name, pretrained=pretrained, num_classes=0, **backbone_kwargs)
-    except (OSError, RuntimeError, ValueError) as error:  # what the hub's errors derive from
-        if not pretrained:
-            raise
+    except Exception as error:  # the hub's, timm's assertions, arguments that it does not know
+        if not pretrained and not elsewhere:
+            raise ParameterError(
+                f"timm cannot build {name!r} with {backbone_kwargs} ({_first_line(error)})."
+            ) from error
         raise DataError(
-            f"the weights of {name!r} could not be loaded ({type(error).__name__}). "
-            + FETCH.format(name=name)
+            f"{name!r} could not be loaded ({_first_line(error)}). " + FETCH.format(name=name)
         ) from error
-    origin = f"timm {model.pretrained_cfg.get('tag') or 'default'}" if pretrained else "random"
+    tag = (
+        name.rpartition("/")[2]
+        if elsewhere
+        else f"timm {model.pretrained_cfg.get('tag') or 'default'}"
+    )
+    origin = tag if pretrained else "random"
     return model, origin
+
+
+def _first_line(error: Exception) -> str:
+    return (
+        f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}"
+    )
 
 
 def preprocessing_of(model: nn.Module, normalise: bool = True) -> Preprocessing:
@@ -150,20 +236,3 @@ def base_hash(model: nn.Module) -> str | None:
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         total.update(raw.numpy().tobytes())
     return total.hexdigest()[:16]
-
-
-def _load_file(model: nn.Module, path: Path) -> None:
-    from timm.models import load_checkpoint
-
-    try:
-        report = load_checkpoint(model, str(path), strict=False, weights_only=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(f"weights {path} cannot be loaded: {error}") from error
-    kinds = ("missing_keys", "unexpected_keys")
-    odd = {key for kind in kinds for key in getattr(report, kind, ())}
-    odd -= {"head.weight", "head.bias"}
-    if odd:
-        raise DataError(
-            f"weights {path} do not fit the backbone: {len(odd)} tensors missing or unknown, "
-            f"such as {', '.join(sorted(odd)[:3])}. Was the file made for another model?"
-        )

@@ -36,7 +36,10 @@ class EncoderOptions:
     Attributes
     ----------
     weights : path, optional
-        File with the backbone's weights, for machines without internet.
+        File with the backbone's weights: of timm, RETFound, an MAE, DINOv2 or DINOv3.
+    mean, std : sequence of float, optional
+        By which the weights' images, with values in [0, 1], were normalised; one number, or one a
+        channel. Default: those of the file's family, else the backbone's own.
     adapter_input : {"attention-output", "layer-norm"}
         What the adapters read; see :class:`~cevit_lib.encoder.ResidualAdapter`.
     tasks : sequence of {"continuous", "binary", "patient continuous", "patient binary"}
@@ -53,6 +56,8 @@ class EncoderOptions:
     """
 
     weights: str | Path | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
     adapter_input: Literal["attention-output", "layer-norm"] = "attention-output"
     tasks: Sequence[str] = ("continuous", "binary")
     covariates: Sequence[tuple[float, float]] = ()
@@ -116,8 +121,10 @@ class BiChannelViT(nn.Module):
         self.domains, self.tasks = domains, tuple(own.tasks)
         with _weights_from(own.rng):
             self.backbone, self.origin = build_backbone(
-                backbone, pretrained, own.weights, **options
+                backbone, pretrained, own.weights, _normalisation(own), **options
             )
+            if own.weights and getattr(self.backbone, "global_pool", None) == "avg":
+                options["global_pool"] = "avg"  # the file says so, and may be away another time
             self.base_hash = base_hash(self.backbone)
             self.preprocessing = preprocessing_of(self.backbone, own.normalise)
             if lora_rank:
@@ -147,6 +154,8 @@ class BiChannelViT(nn.Module):
             "tasks": list(own.tasks),
             "covariates": [list(pair) for pair in own.covariates],
             "normalise": own.normalise,
+            "mean": list(own.mean) if own.mean else None,
+            "std": list(own.std) if own.std else None,
             "backbone_kwargs": options,
         }
 
@@ -252,6 +261,18 @@ def _check_arguments(domains: int, lora_rank: int, tasks: Sequence[str]) -> None
             f"domains={domains}, lora_rank={lora_rank}: domains must be positive, the rank not "
             "negative."
         )
+
+
+def _normalisation(options: EncoderOptions) -> tuple[tuple[float, ...], ...] | None:
+    """Return mean and SD where both are given; one without the other says too little."""
+    mean, std = options.mean, options.std
+    if mean is None and std is None:
+        return None if options.normalise else ((0.0,), (1.0,))
+    if len(mean or ()) != len(std or ()) or not np.isfinite([*mean, *std]).all() or min(std) <= 0:
+        raise ParameterError(
+            f"mean={mean}, std={std}: give both, finite, the SD above 0, a number for each channel."
+        )
+    return tuple(mean), tuple(std)
 
 
 def _warn_if_random(origin: str) -> None:

@@ -12,6 +12,11 @@ from cevit_lib.errors import ParameterError
 FUSED = r"blocks\.\d+\.(attn\.(qkv|proj)|mlp\.(fc1|fc2))"
 SEPARATE = r"blocks\.\d+\.(attn\.(qkv\.(query|key|value)|proj)|mlp\.(fc1|fc2))"
 
+NO_PLACE = (
+    "LoRA needs blocks that call attn.qkv, attn.proj, mlp.fc1 and mlp.fc2 as layers, which {} here "
+    "does not (a bias of its own for Q and V, or another MLP); take lora_rank=0 (--lora-rank 0)."
+)
+
 
 class SplitQKV(nn.Module):
     """timm's fused ``qkv`` layer as three linear layers with the same weights and the same
@@ -53,7 +58,8 @@ def add_lora(backbone: nn.Module, rank: int, mode: Literal["fused", "separate"] 
     Raises
     ------
     ParameterError
-        The rank is not positive or the mode unknown.
+        The rank is not positive, the mode unknown, or the blocks lack one of these layers: a model
+        that bypasses them would train less than it says.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -61,6 +67,9 @@ def add_lora(backbone: nn.Module, rank: int, mode: Literal["fused", "separate"] 
         raise ParameterError(
             f"lora rank {rank}, mode {mode!r}: give rank >= 1 and 'fused' or 'separate'."
         )
+    wanted, attentions = 6 if mode == "separate" else 4, [block.attn for block in backbone.blocks]
+    if not all(isinstance(getattr(attention, "qkv", None), nn.Linear) for attention in attentions):
+        raise ParameterError(NO_PLACE.format(type(attentions[0]).__name__))
     if mode == "separate":
         for block in backbone.blocks:
             block.attn.qkv = SplitQKV(block.attn.qkv)
@@ -71,6 +80,9 @@ def add_lora(backbone: nn.Module, rank: int, mode: Literal["fused", "separate"] 
         target_modules=FUSED if mode == "fused" else SEPARATE,
     )
     inject_adapter_in_model(config, backbone)
+    own_bias = any(getattr(attention, "q_bias", None) is not None for attention in attentions)
+    if own_bias or len(lora_layers(backbone)) != wanted * len(attentions):
+        raise ParameterError(NO_PLACE.format(type(backbone.blocks[0]).__name__))
     for layer in lora_layers(backbone).values():
         # under autocast peft would copy every input to float32 and back
         layer.cast_input_dtype_enabled = False

@@ -19,6 +19,7 @@ from cevit_lib.errors import (
     DataError,
     FrozenRandomWeightsWarning,
     ParameterError,
+    WeightsWarning,
 )
 from cevit_lib.paths import whole_file
 from cevit_lib.training.checkpoint import changing, restore
@@ -184,10 +185,12 @@ def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -
                 f"this model was trained with {name}={given!r}, which only version 0.1.0 of "
                 "cevit_lib knows; predict with that version, or fit it again."
             )
+    configuration |= {key: stored["preprocessing"][key] for key in ("mean", "std")}
     if backbone is not None:
         configuration["backbone"] = backbone
     if stored["whole"]:
         configuration["pretrained"] = False  # everything comes from the folder
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        for known in (FrozenRandomWeightsWarning, WeightsWarning):  # said when it was fitted
+            warnings.simplefilter("ignore", known)
         return BiChannelViT(**configuration, weights=weights, **kwargs)

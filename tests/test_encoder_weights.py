@@ -1,0 +1,265 @@
+"""Weights of each family load as that family wrote them: bit for bit, nothing in silence."""
+
+import argparse
+import json
+import warnings
+
+import numpy as np
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from cevit_lib.encoder import BiChannelViT, class_token_attention
+from cevit_lib.encoder.weights import IMAGENET
+from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, WeightsWarning
+from cevit_lib.training import Fit, Standardisation, load_model, save_model
+
+PLAIN, V2, V3 = "vit_tiny_patch16_224", "vit_small_patch14_dinov2", "vit_small_patch16_dinov3"
+REGISTERS = "vit_small_patch14_reg4_dinov2"
+SMALL = dict(img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=2)
+NAMES = ("a_OS", "a_OD", "b_OS", "b_OD")
+
+
+def own(name: str, **changes) -> torch.nn.Module:
+    """timm's model of that name, small, with random weights that no other test has."""
+    torch.manual_seed(3)
+    model = timm.create_model(name, pretrained=False, num_classes=0, **SMALL | changes).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape)
+    return model
+
+
+def decoder(width: int = 24) -> dict:
+    """What a masked autoencoder has beside its encoder."""
+    return {
+        "mask_token": torch.zeros(1, 1, 16),
+        "decoder_embed.weight": torch.zeros(16, width),
+        "decoder_pos_embed": torch.zeros(1, 17, 16),
+        "decoder_pred.weight": torch.zeros(192, 16),
+    }
+
+
+def dinov2_with_registers(model) -> dict:
+    """Facebook's names; there the class token has no position of its own yet."""
+    state = model.state_dict()
+    first, token = torch.full((1, 1, 24), 0.25), torch.randn(1, 1, 24)
+    model.cls_token.data = token + first
+    state |= {"cls_token": token, "pos_embed": torch.cat([first, state["pos_embed"]], 1)}
+    state["register_tokens"] = state.pop("reg_token")
+    return state | {"mask_token": torch.zeros(1, 24)}
+
+
+def dinov3(model) -> dict:
+    """Facebook's names: registers, layer scales, a bias that is zero, constants of the rotation."""
+    state = {
+        name.replace("gamma_1", "ls1.gamma")
+        .replace("gamma_2", "ls2.gamma")
+        .replace("reg_token", "storage_tokens"): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    for block in range(2):
+        state[f"blocks.{block}.attn.qkv.bias"] = torch.zeros(72)
+        state[f"blocks.{block}.attn.qkv.bias_mask"] = torch.full((72,), torch.nan)
+    return state | {"rope_embed.periods": torch.ones(3), "mask_token": torch.zeros(1, 24)}
+
+
+FAMILIES = {
+    "timm": (PLAIN, {}, lambda m: m.state_dict()),
+    "MAE": (PLAIN, {}, lambda m: {"model": m.state_dict() | decoder()}),
+    "RETFound": (
+        PLAIN,
+        {},
+        lambda m: {
+            "model": m.state_dict() | decoder(),
+            "optimizer": {"state": {}},
+            "epoch": 1,
+            "args": argparse.Namespace(mask_ratio=0.75),
+        },
+    ),
+    "RETFound, fine-tuned": (
+        PLAIN,
+        {"global_pool": "avg"},
+        lambda m: {"model": m.state_dict() | {"head.weight": torch.zeros(5, 24)}},
+    ),
+    "DINOv2": (V2, {}, lambda m: m.state_dict() | {"mask_token": torch.zeros(1, 24)}),
+    "DINOv2 with registers": (REGISTERS, {}, dinov2_with_registers),
+    "DINOv2, RETFound's": (
+        V2,
+        {},
+        lambda m: {
+            "teacher": {f"backbone.{k}": v for k, v in m.state_dict().items()}
+            | {"dino_head.mlp.0.weight": torch.zeros(3, 3)}
+        },
+    ),
+    "DINOv3": (V3, {"global_pool": "token"}, dinov3),
+}
+
+
+def photographs(size: int = 32) -> torch.Tensor:
+    return torch.rand((2, 2, 3, size, size), generator=torch.Generator().manual_seed(1))
+
+
+def encoder(name: str, **options) -> BiChannelViT:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeightsWarning)
+        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+        given = SMALL | {"rng": np.random.default_rng(0), "lora_rank": 2} | options
+        return BiChannelViT(name, pretrained=False, **given).eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_familys_file_gives_its_own_features_and_comes_back_to_the_last_bit(family, tmp_path):
+    name, options, written = FAMILIES[family]
+    model = own(name, **options)
+    torch.save(written(model), tmp_path / "weights.pth")
+    built = encoder(name, weights=tmp_path / "weights.pth")
+    mean, std = IMAGENET if family != "timm" else ((0.5,) * 3, (0.5,) * 3)
+    assert built.preprocessing.mean == pytest.approx(mean)
+    x = photographs()
+    flat = (x.flatten(0, 1) - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    with torch.inference_mode():
+        features = built.features(x)
+        assert torch.equal(features.flatten(0, 1), model(flat))
+    for parameter in built.parameters():  # as if trained
+        parameter.data += 0.1 if parameter.requires_grad else 0.0
+    for adapted in (built, encoder(name, weights=tmp_path / "weights.pth", lora_rank=0)):
+        folder = tmp_path / f"rank {adapted.configuration['lora_rank']}"
+        fit = Fit(adapted, Standardisation.none(2), None, [], NAMES, 2, ("OS", "OD"))
+        again = load_model(
+            save_model(fit, folder),
+            weights=tmp_path / "weights.pth" if adapted is built else None,  # else all is stored
+        )
+        with torch.inference_mode():
+            assert torch.equal(again.model(x), adapted(x))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_and_lora_reach_every_block_of_a_family(family, tmp_path):
+    name, options, written = FAMILIES[family]
+    torch.save(written(own(name, **options)), tmp_path / "weights.pth")
+    model = encoder(name, weights=tmp_path / "weights.pth").train()
+    for n, parameter in model.named_parameters():
+        if parameter.requires_grad:  # a positive d1: no adapter's hidden unit sleeps
+            parameter.data += 0.1 * torch.randn_like(parameter) + 9.0 * n.endswith(".d1")
+    model(photographs()).square().sum().backward()
+    idle = [n for n, p in model.named_parameters() if p.requires_grad and not p.grad.any()]
+    assert not idle
+
+
+def test_names_of_a_folder_and_of_the_hub_are_taken_with_their_weights(tmp_path, monkeypatch):
+    model = own(PLAIN)
+    about = {
+        "architecture": PLAIN,
+        "num_classes": 0,
+        "model_args": SMALL,
+        "pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]},
+    }
+    snapshot = tmp_path / "hub" / "models--eyes--vit" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(about))
+    save_file(model.state_dict(), snapshot / "model.safetensors")
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    for name in (f"local-dir:{snapshot}", "hf-hub:eyes/vit"):
+        built = BiChannelViT(name, pretrained=True, lora_rank=2).eval()
+        assert built.preprocessing.mean == (0.1, 0.2, 0.3), name
+        flat = (photographs().flatten(0, 1) - built.mean) / built.std
+        with torch.inference_mode():
+            assert torch.equal(built.features(photographs()).flatten(0, 1), model(flat))
+    with pytest.raises(DataError, match="'hf-hub:eyes/none' could not be loaded"):
+        BiChannelViT("hf-hub:eyes/none")
+
+
+def test_positions_of_another_size_are_interpolated_as_timm_does_it(tmp_path):
+    small = own(PLAIN)
+    torch.save({"model": small.state_dict() | decoder()}, tmp_path / "mae.pth")
+    built = encoder(PLAIN, weights=tmp_path / "mae.pth", img_size=48)
+    expected = timm.layers.resample_abs_pos_embed(
+        small.pos_embed, new_size=(6, 6), num_prefix_tokens=1
+    )
+    assert torch.equal(built.backbone.pos_embed, expected)
+    assert built(photographs(48)).shape == (2, 4)
+
+
+def test_what_is_left_out_and_what_is_not_known_is_said(tmp_path):
+    state = own(PLAIN).state_dict()
+    torch.save({"model": state | decoder()}, tmp_path / "mae.pth")
+    torch.save(state, tmp_path / "plain.pth")
+    given = SMALL | {"pretrained": False, "lora_rank": 2}
+    with pytest.warns(WeightsWarning, match="mae.pth: 4 tensors that serve pretraining alone"):
+        BiChannelViT(PLAIN, weights=tmp_path / "mae.pth", **given)
+    with pytest.warns(WeightsWarning, match="mean 0.5, SD 0.5.*--mean, --std"):
+        BiChannelViT(PLAIN, weights=tmp_path / "plain.pth", **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a tag says whose weights they are; so does who gives both
+        BiChannelViT(f"{PLAIN}.augreg_in21k", weights=tmp_path / "plain.pth", **given)
+        mean, std = [0.3, 0.2, 0.1], [0.2, 0.2, 0.3]
+        told = BiChannelViT(PLAIN, weights=tmp_path / "plain.pth", mean=mean, std=std, **given)
+    assert told.preprocessing.mean == tuple(mean) and told.preprocessing.std == tuple(std)
+    for wrong in (dict(mean=mean), dict(mean=mean, std=[0.1]), dict(mean=[0.0], std=[0.0])):
+        with pytest.raises(ParameterError, match="give both"):
+            BiChannelViT(PLAIN, **given | wrong)
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (b"", "an empty file"),
+        (b"<!DOCTYPE html><html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1", "a link"),
+        (b"PK\x03\x04 cut off", "cannot be read .* cut off"),
+        ({"note": "none"}, "hold no tensor"),
+        ([1, 2], "cannot be read"),
+        (lambda state: state | {"norm.bias": torch.full((24,), torch.nan)}, "1 not finite"),
+        (lambda state: {k: v for k, v in state.items() if "qkv" not in k}, "4 missing, such as b"),
+        (lambda state: state | {"more": torch.zeros(1)}, "1 unknown, such as more"),
+        (lambda state: state | {"norm.bias": torch.zeros(3)}, "1 of another shape"),
+        (lambda state: state | {"pos_embed": torch.zeros(3)}, "do not fit the backbone"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_told_in_a_sentence(tmp_path, content, told):
+    place = tmp_path / "weights.pth"
+    if isinstance(content, bytes):
+        place.write_bytes(content)
+    else:
+        torch.save(content(own(PLAIN).state_dict()) if callable(content) else content, place)
+    with pytest.raises(DataError, match=told) as seen:
+        encoder(PLAIN, weights=place)
+    assert "weights_only" not in str(seen.value) and "\n" not in str(seen.value)
+
+
+def test_biases_that_the_backbone_would_lose_are_refused(tmp_path):
+    state = dinov3(own(V3))
+    state["blocks.0.attn.qkv.bias"] += 0.1
+    torch.save(state, tmp_path / "v3.pth")
+    with pytest.raises(DataError, match="1 biases of Q and V"):
+        encoder(V3, weights=tmp_path / "v3.pth")
+
+
+@pytest.mark.parametrize("name", ["eva02_tiny_patch14_224", f"{V3}_qkvb"])
+def test_a_block_that_would_bypass_lora_is_refused(name):
+    """F.linear with the layer's weight never calls the low-rank pair."""
+    with pytest.raises(ParameterError, match="LoRA needs blocks .* take lora_rank=0"):
+        encoder(name)
+
+
+@pytest.mark.parametrize("size, patch, told", [(90, 16, "80 or 96"), (10, 16, "take 16 pixels")])
+def test_a_size_that_would_lose_an_edge_is_refused(size, patch, told):
+    with pytest.raises(ParameterError, match=told):
+        encoder(PLAIN, img_size=size, patch_size=patch)
+
+
+@pytest.mark.parametrize("name", [f"{PLAIN}.nosuch", "eyes/vit", "a:b", "", "../x", "resnet18"])
+def test_a_name_that_is_none_is_told_in_a_sentence(name):
+    with pytest.raises(ParameterError):
+        encoder(name)
+
+
+def test_attention_of_registers_is_left_out_and_of_rotary_positions_refused():
+    seen = class_token_attention(encoder(REGISTERS), photographs())
+    assert seen.shape == (2, 2, 2, 2, 4, 4) and (seen.sum((-1, -2)) <= 1).all()
+    with pytest.raises(ParameterError, match="rotary positions"):
+        class_token_attention(encoder(V3), photographs())
