@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from cevit_lib.clinic import cli
-from cevit_lib.clinic.check_data import check, describe_folds, eye_in_name, inspect
+from cevit_lib.clinic.check_data import check, describe_folds
+from cevit_lib.clinic.pictures import eye_in_name, inspect
 from cevit_lib.datasets import load_paired_table, read_image
 from cevit_lib.errors import DataError
 from studies.your_eyes.practice import find_row, practice_eyes, read_rows, write_rows
@@ -108,7 +109,7 @@ def test_the_command_tells_what_it_read_and_doubts_are_errors_on_request(tmp_pat
     rows = read_rows(table)
     write_rows(table, [[*row[:2], "24.0", "-1.0", row[4]] for row in rows])
     assert cli.main([*words, "--folds", "4"]) == 1
-    assert "0 ones; use fewer folds" in capsys.readouterr().out
+    assert "has 24 zeros and 0 ones: there is nothing to learn" in capsys.readouterr().out
     with pytest.raises(DataError, match="folder of photographs .*nowhere does not exist"):
         check(table, photos / "nowhere", layout)
 

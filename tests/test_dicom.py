@@ -8,7 +8,8 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, OphthalmicPhotography8BitImageStorage, generate_uid
 
-from cevit_lib.clinic.check_data import check, inspect
+from cevit_lib.clinic.check_data import check
+from cevit_lib.clinic.pictures import inspect
 from cevit_lib.datasets import load_paired_table, read_image
 from cevit_lib.datasets.dicom import read_dicom
 from cevit_lib.errors import DataError

@@ -146,7 +146,7 @@ def test_a_wide_table_and_excel_give_the_same(tmp_path):
     with pytest.raises(DataError, match="no sheet 'Tabelle1'; it has Sheet"):
         load_paired_table(tmp_path / "eyes.xlsx", layout={**WIDE, "sheet": "Tabelle1"})
     (tmp_path / "bad.xlsx").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(DataError, match="no readable Excel file"):
+    with pytest.raises(DataError, match="is a damaged Excel workbook"):
         load_paired_table(tmp_path / "bad.xlsx", layout=WIDE)
 
 
@@ -209,7 +209,7 @@ def test_a_label_of_the_patient_is_one_column_on_which_both_rows_agree(tmp_path)
         ("12,OD", ",OD", r"line 5, column 'id': no patient's id"),
         ("25.5,", "25.5,,,", r"line 3: 6 cells for 4 columns"),
         ("25.5", '"25.5', r"line 3: .*quote"),
-        (",al,", ",alx,", r"lacks the columns al; it has id, eye, alx, se"),
+        (",al,", ",alx,", r"lacks the columns al .nearest: .alx..; it has id, eye, alx, se"),
         (",al,", ",se,", r"line 1: column 'se' stands twice"),
         ("26.1", "26.1\0", r"holds zero bytes"),
     ],
@@ -226,7 +226,7 @@ def test_what_is_wrong_is_named_by_line_and_column(tmp_path, old, new, message):
     [
         (b"", {}, "0 lines"),
         (b"id,eye\n", {}, "1 lines"),
-        (b"PK\x03\x04", {}, "no text file"),
+        (b"PK\x03\x04", {}, "is a damaged Excel workbook or zip file: save or fetch it again"),
         (
             b"id,eye,al,se\n1,OD,\xff,0\n",
             {"encoding": "utf-8"},

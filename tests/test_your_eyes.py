@@ -62,7 +62,7 @@ def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic
     before = hashes(clinic)
     assert run(check) == 1
     out = capsys.readouterr().out
-    assert "9 errors" in out and "17 warnings" in out
+    assert "9 errors" in out and "20 warnings" in out
     assert run(fit) == 2
     said = capsys.readouterr().err
     assert "8 more" in said and "Nothing was fitted" in said and len(said.strip().splitlines()) == 1

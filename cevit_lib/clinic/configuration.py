@@ -259,18 +259,13 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
         )
     table, layout = Path(table), configuration["layout"]
     report = check(table, Path(folder), layout, os.cpu_count() or 1, responses)
-    errors = report.errors
-    if errors:
+    if errors := report.errors:
         more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
         done = "fitted" if responses else "predicted"
         raise DataError(
             f"{table.name}, {errors[0]}{more}. Nothing was {done}; 'cevit check-data' lists "
             "everything."
         )
-    if not len(report.data):
-        raise DataError(
-            f"{table}: no patient has a photograph in {folder}; give 'image' or 'file' in the "
-            "layout."
-        )
+    print(f"{table.name}:", "\n".join(report.told()), flush=True)
     images = replace(report.data.images, workers=configuration.get("workers") or 1)
     return report.data.replace(images=images)

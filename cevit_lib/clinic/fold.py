@@ -76,7 +76,12 @@ def fit_fold(
         scale=scale,
         parameters={**fitted.parameters.to_dict(), **fitted.copula.standardisation.to_dict()},
         trace=[rounded(entry) for entry in (*fitted.copula.trace, *further)],
-        predictions={"id": list(test.ids), "y": rounded(test.y.tolist()), **outputs},
+        predictions={
+            "id": list(test.ids),
+            **({"visit": list(test.visits)} if test.visits else {}),
+            "y": rounded(test.y.tolist()),
+            **outputs,
+        },
         data=facts_of(data, configuration, seed),
         seconds=time.perf_counter() - start,
         dtype="float32",

@@ -271,6 +271,11 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--images", type=Path, help="folder of the photographs (without it only the table is read)")
     add("--layout", type=Path, help="YAML file that names columns, rules and codes")
     add(
+        "--model",
+        type=Path,
+        help="a saved model whose patients these are to be: its layout, no responses needed",
+    )
+    add(
         "--folds",
         type=at_least(2),
         help="also print the characteristics of so many folds by patient",

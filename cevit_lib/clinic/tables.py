@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,29 @@ import torch
 from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
 from cevit_lib.copula import CopulaParameters, condition_on
 from cevit_lib.datasets import ImageFiles, PairedEyes
+from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import DataError
 from cevit_lib.records.store import write_whole
 from cevit_lib.training import NOT_CLINICAL, Predictions
 
-EYE = re.compile(r"_(OS|OD)(?![A-Za-z0-9])")
+Domains = tuple[str, str]
 
 
-def eye_of(response: str) -> str | None:
-    """Return the eye to which a response belongs, ``None`` for one of the patient."""
-    found = EYE.search(response)
+def eye_of(response: str, domains: Domains = EYES) -> str | None:
+    """Return the eye (or whatever the domains are) of a response, ``None`` for one of the
+    patient.
+    """
+    found = _ending(domains).search(response)
     return found.group(1) if found else None
 
 
-def pairs_of(responses: tuple[str, ...], continuous: int) -> dict[str, tuple[int, int]]:
+def _ending(domains: Domains) -> re.Pattern:
+    return re.compile(rf"_({'|'.join(map(re.escape, domains))})(?!\w)")
+
+
+def pairs_of(
+    responses: tuple[str, ...], continuous: int, domains: Domains = EYES
+) -> dict[str, tuple[int, int]]:
     """Return the binary responses that exist for both eyes: name without the eye to the columns of
     both.
 
@@ -34,15 +44,18 @@ def pairs_of(responses: tuple[str, ...], continuous: int) -> dict[str, tuple[int
     eye.
     """
     stems: dict[str, list[int]] = {}
+    ending = _ending(domains)
     for k in range(continuous, len(responses)):
-        stems.setdefault(EYE.sub("", responses[k]) if eye_of(responses[k]) else "", []).append(k)
+        stem = ending.sub("", responses[k]) if ending.search(responses[k]) else ""
+        stems.setdefault(stem, []).append(k)
     pairs = {
         stem: (columns[0], columns[1])
         for stem, columns in stems.items()
         if stem and len(columns) == 2
     }
     binary = range(continuous, len(responses))
-    if not pairs and {eye_of(responses[k]) for k in binary} == {"OS", "OD"} and len(binary) == 2:
+    eyes = {eye_of(responses[k], domains) for k in binary}
+    if not pairs and eyes == set(domains) and len(binary) == 2:
         pairs = {"positive": (continuous, continuous + 1)}
     return pairs
 
@@ -53,6 +66,7 @@ def patient_table(
     level: float = 0.9,
     seen: np.ndarray | None = None,
     measured: Any = None,
+    domains: Domains = EYES,
 ) -> pd.DataFrame:
     """Return one row a patient: means with intervals, marginal and joint probabilities, updates by
     what was measured.
@@ -69,6 +83,8 @@ def patient_table(
     measured : tensor, shape (n, p), optional
         Responses, ``NaN`` where not measured. Adds, by ``condition_on``, what is then known of the
         others; empty where the response itself is measured, or nothing is.
+    domains : tuple of str
+        Names of the left and of the right eye, as the responses end.
 
     Returns
     -------
@@ -85,7 +101,7 @@ def patient_table(
         table.insert(place, f"lower {responses[k]}", low[:, k].tolist())
         table.insert(place + 1, f"upper {responses[k]}", high[:, k].tolist())
     joint = predictions.joint
-    for name, (a, b) in pairs_of(responses, p0).items():
+    for name, (a, b) in pairs_of(responses, p0, domains).items():
         both = joint.select(1 + b - p0, 1).select(1 + a - p0, 1)  # a < b: the later axis goes first
         both = both.reshape(len(table), -1).sum(1)
         either = predictions.probabilities[:, a - p0] + predictions.probabilities[:, b - p0] - both
@@ -93,8 +109,8 @@ def patient_table(
     for name in [column for column in table if column.startswith("class ")]:
         table[name] = table.pop(name).astype("Int64")  # last, and able to be empty
     if measured is not None:
-        table = pd.concat([table, _updates(predictions, measured, level)], axis=1)
-    return table if seen is None else _without_unseen(table, responses, p0, seen)
+        table = pd.concat([table, _updates(predictions, measured, level, domains)], axis=1)
+    return table if seen is None else _without_unseen(table, predictions, seen, domains)
 
 
 def prediction_table(
@@ -103,16 +119,25 @@ def prediction_table(
     """Return one row a patient from the records of several folds; every patient was predicted by a
     fit without him.
     """
-    place = {name: number for number, name in enumerate(data.ids)}
+    place = {owner: number for number, owner in enumerate(_owners(data.ids, data.visits))}
     eyes, tables = photographs_of(data), []
     for record in records:
         predictions = stored_predictions(record, data.responses, arm)
-        seen = None if eyes is None else eyes[[place[patient] for patient in predictions.ids]]
-        table = patient_table(predictions, level=level, seen=seen)
+        rows = [
+            place[owner] for owner in _owners(predictions.ids, record["predictions"].get("visit"))
+        ]
+        seen = None if eyes is None else eyes[rows]
+        table = patient_table(predictions, level=level, seen=seen, domains=data.domains)
         table.insert(1, "fold", record["configuration"]["fold"])
-        tables.append(table)
-    whole = pd.concat(tables, ignore_index=True)
-    return whole.sort_values("id", key=lambda ids: ids.map(place), ignore_index=True)
+        if data.visits:
+            table.insert(1, "visit", [data.visits[row] for row in rows])
+        tables.append(table.set_axis(rows))
+    return pd.concat(tables).sort_index().reset_index(drop=True)
+
+
+def _owners(ids: tuple[str, ...], visits: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Return whose each row is: a patient, and his or her visit where there are several."""
+    return list(zip(ids, visits or [""] * len(ids), strict=True))
 
 
 def stored_predictions(record: dict[str, Any], responses: tuple[str, ...], arm: str) -> Predictions:
@@ -168,7 +193,9 @@ def own_or_new(path: Path, beginning: str) -> None:
                 )
 
 
-def _updates(predictions: Predictions, measured: Any, level: float) -> pd.DataFrame:
+def _updates(
+    predictions: Predictions, measured: Any, level: float, domains: Domains
+) -> pd.DataFrame:
     """Return the columns ``updated ...`` given what was measured."""
     outputs, y, parameters = predictions.outputs.double(), measured.double(), predictions.parameters
     responses, p0, columns = predictions.responses, predictions.parameters.p0, {}
@@ -188,7 +215,7 @@ def _updates(predictions: Predictions, measured: Any, level: float) -> pd.DataFr
         put(f"upper {responses[k]}", high, k)
     for k in range(p0, len(responses)):
         put(f"probability {responses[k]}", known.probability[:, k - p0], k)
-    for name, (a, b) in pairs_of(responses, p0).items():
+    for name, (a, b) in pairs_of(responses, p0, domains).items():
         first, second = known.probability[:, a - p0], known.probability[:, b - p0]
         if_first = y.clone()
         if_first[:, a] = 1.0
@@ -199,11 +226,12 @@ def _updates(predictions: Predictions, measured: Any, level: float) -> pd.DataFr
 
 
 def _without_unseen(
-    table: pd.DataFrame, responses: tuple[str, ...], p0: int, seen: np.ndarray
+    table: pd.DataFrame, predictions: Predictions, seen: np.ndarray, domains: Domains
 ) -> pd.DataFrame:
     """Empty what the network said of an eye that it did not see, and say which eyes it saw."""
-    eyes = {"OS": seen[:, 0], "OD": seen[:, 1]}
-    of_labels = [eye_of(name) for name in responses[p0:]]
+    responses, p0 = predictions.responses, predictions.parameters.p0
+    eyes = dict(zip(domains, seen.T, strict=True))
+    of_labels = [eye_of(name, domains) for name in responses[p0:]]
     all_labels = np.logical_and.reduce(
         [eyes[eye] for eye in of_labels if eye] or [np.ones(len(table), dtype=bool)]
     )
@@ -211,8 +239,8 @@ def _without_unseen(
         response = next((name for name in responses if column.endswith(f" {name}")), None)
         if column.removeprefix("updated ").startswith(("joint ", "any ", "both ", "class ")):
             table[column] = table[column].where(all_labels)
-        elif response is not None and eye_of(response):
-            table[column] = table[column].where(eyes[eye_of(response)])
-    words = np.select([seen.all(1), seen[:, 0], seen[:, 1]], ["both", "OS", "OD"], "none")
+        elif response is not None and eye_of(response, domains):
+            table[column] = table[column].where(eyes[eye_of(response, domains)])
+    words = np.select([seen.all(1), *seen.T], ["both", *domains], "none")
     table.insert(1, "photographs", words)
     return table

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cevit_lib.datasets.kinds import WORKBOOK, kind_of
 from cevit_lib.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -81,12 +82,17 @@ def read_cells(
         raise DataError(f"table {path} cannot be read: {error.strerror or error}.") from None
     facts = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()[:16]}
     problems: list[Problem] = []
+    _require_table(content, path, problems)
     if path.suffix.lower() in EXCEL:
         lines, facts["sheet"] = excel_lines(content, path, sheet)
     else:
         text, facts["encoding"] = _decoded(content, path, encoding, problems)
         lines, facts["separator"] = _text_lines(text, path, separator)
     lines = [(number, cells) for number, cells in lines if any(cells)]
+    while len(lines) > 2 and sum(map(bool, lines[0][1])) == 1 < sum(map(bool, lines[1][1])):
+        number, cells = lines.pop(0)
+        text = f"{max(cells)!r} stands above the header and is not read"
+        problems.append(Problem(text, number, error=False))
     if len(lines) < 2:
         raise DataError(
             f"table {path} has {len(lines)} lines with text; expected a header and at least one "
@@ -123,6 +129,20 @@ def decimal_mark(cells: list[tuple[int, str, str]], declared: str | None) -> str
     return ","
 
 
+def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
+    """Refuse a file of another kind, by what it is, with the way out."""
+    kind, suffix = kind_of(content), path.suffix.lower()
+    if kind and kind[0] == WORKBOOK and suffix not in EXCEL:
+        kind = (WORKBOOK, f"name it {path.stem}.xlsx")
+    if kind is None and suffix in EXCEL and content:
+        kind = ("plain text under the name of an Excel workbook", f"name it {path.stem}.csv")
+    if kind and (kind[0] != WORKBOOK or suffix not in EXCEL):
+        raise DataError(f"table {path} is {kind[0]}: {kind[1]}.")
+    if suffix == ".xls":
+        text = "the table is plain text under the name of an Excel file, and was read as text"
+        problems.append(Problem(text, error=False))
+
+
 def _framed(lines: list[Line], path: Path, problems: list[Problem]) -> pd.DataFrame:
     """Lay the rows below their header; what has more cells than the header is a problem."""
     (first, header), *rows = lines
@@ -148,8 +168,6 @@ def _decoded(
     content: bytes, path: Path, encoding: str | None, problems: list[Problem]
 ) -> tuple[str, str]:
     """Return the text of a file and its encoding."""
-    if content.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        raise DataError(f"table {path} is no text file; save it as CSV or as .xlsx.")
     marked = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
     known = encoding or marked
     for name in [known] if known else ["utf-8", "cp1252"]:
@@ -182,22 +200,44 @@ def _decoded(
 
 def _text_lines(text: str, path: Path, separator: str | None) -> tuple[list[Line], str]:
     """Return the cells of each line (where it begins), and the separator."""
-    first = re.sub(r'"[^"]*"', "", next((line for line in text.splitlines() if line.strip()), ""))
+    written = re.match(r'"?sep=(.)"?[;,]*\r?\n', text)  # a line that Excel writes for itself
+    text = text[written.end() :] if written else text
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
-    separator = separator or max(SEPARATORS, key=first.count)
+    separator = separator or (written[1] if written else _separator_of(text))
     if len(separator) != 1:
         raise DataError(f"layout, 'separator': {separator!r}; give one character, or tab.")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    lines, start = [], 1
+    lines, before = [], int(bool(written))
+    start = before + 1
     try:
         for cells in reader:
-            lines.append((start, [cell.strip() for cell in cells]))
-            start = reader.line_num + 1
+            lines.append((start, [_clean(cell) for cell in cells]))
+            start = before + reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"table {path}, line {start}: {error}; a quote that is not closed?"
         ) from None
+    whole = [cells[0] for _, cells in lines if len(cells) == 1]  # lines quoted as a whole
+    if len(whole) == len(lines) > 1 and any(mark in whole[0] for mark in SEPARATORS):
+        return _text_lines("\n".join(whole), path, None)
     return lines, separator
+
+
+def _separator_of(text: str) -> str:
+    """Return the separator of the first line that holds one (a title holds none), the most
+    frequent there.
+    """
+    lines = (re.sub(r'"[^"]*"', "", line) for line in text.splitlines())
+    first = next((line for line in lines if any(mark in line for mark in SEPARATORS)), "")
+    return max(SEPARATORS, key=first.count)
+
+
+def _clean(cell: str) -> str:
+    """Return a cell without spaces around, invisible marks, and what keeps Excel from changing it:
+    ``="007"`` and ``'007``.
+    """
+    text = re.sub("[\u200b-\u200f\u2060\ufeff]", "", cell).strip()
+    return re.sub(r"""^(?:="(.*)"|'(\d.*))$""", r"\1\2", text)
 
 
 def excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Line], str]:
@@ -211,7 +251,10 @@ def excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Lin
     import openpyxl
 
     try:
-        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        book, formulas = (
+            openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=values)
+            for values in (True, False)
+        )
     except Exception as error:  # openpyxl lets errors of zip, XML and its own through
         raise DataError(
             f"table {path} is no readable Excel file ({error}); save it again or as CSV."
@@ -221,8 +264,17 @@ def excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Lin
             f"table {path} has no sheet {sheet!r}; it has {', '.join(book.sheetnames)}."
         )
     page = book[sheet] if sheet is not None else book.worksheets[0]
-    rows = enumerate(page.iter_rows(), 1)
-    return [(line, [_excel_text(cell) for cell in row]) for line, row in rows], page.title
+    lines = []
+    rows = zip(page.iter_rows(), formulas[page.title].iter_rows(), strict=True)
+    for line, (row, written) in enumerate(rows, 1):
+        for cell, formula in zip(row, written, strict=True):
+            if cell.value is None and formula.value is not None:
+                raise DataError(
+                    f"table {path}, line {line}: {formula.value!r} is a formula whose result is "
+                    "not stored; open the file in Excel and save it, or save it as CSV."
+                )
+        lines.append((line, [_excel_text(cell) for cell in row]))
+    return lines, page.title
 
 
 def _excel_text(cell) -> str:

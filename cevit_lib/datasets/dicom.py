@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def is_dicom(path: Path) -> bool:
+def is_dicom(content: bytes) -> bool:
     """Tell a DICOM file by its mark after 128 bytes, whatever its name."""
-    with open(path, "rb") as file:
-        return file.read(132)[128:] == b"DICM"
+    return content.startswith(b"DICM", 128)
 
 
 def read_dicom(path: Path) -> tuple[Image, Any]:

@@ -3,6 +3,7 @@ mirrored on request.
 """
 
 import hashlib
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from cevit_lib.datasets.dicom import is_dicom, read_dicom
+from cevit_lib.datasets.kinds import no_photograph
 from cevit_lib.errors import DataError
 
 
@@ -44,12 +46,14 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     """
     from PIL import Image, ImageOps
 
+    content = b""
     try:
-        if is_dicom(path):
+        content = path.read_bytes()
+        if is_dicom(content):
             picture = read_dicom(path)[0]
         else:
-            with Image.open(path) as file:
-                picture = _eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
+            with Image.open(io.BytesIO(content)) as file:
+                picture = eight_bits(ImageOps.exif_transpose(file)).convert("RGB")
     except DataError:
         raise
     except FileNotFoundError:
@@ -57,15 +61,13 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
             f"image {path} does not exist; the table names it: restore the file or drop its row."
         ) from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"image {path} cannot be read ({error}); fetch it again or drop its row."
-        ) from error
+        raise DataError(f"image {path} {no_photograph(content, error)}.") from error
     picture = ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
     picture = ImageOps.mirror(picture) if mirror else picture
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
-def _eight_bits(picture):
+def eight_bits(picture):
     """Scale a grey picture of 16 bits to 8: Pillow itself would cut everything above 255 to
     white.
     """

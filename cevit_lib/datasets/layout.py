@@ -2,27 +2,25 @@
 
 import difflib
 import json
-import operator
 import os
-import re
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pandas as pd
+import yaml
 
+from cevit_lib.datasets.rules import NUMBER, Criterion, folded
 from cevit_lib.errors import DataError
 
 EYES = ("OS", "OD")  # the paper's order: left eye first
 #: Codes of an eye that mean the same everywhere. Numbers do not: a layout must declare them.
 LATERALITY = {
-    **dict.fromkeys(("od", "r", "re", "right", "右"), "OD"),
-    **dict.fromkeys(("os", "l", "le", "left", "左"), "OS"),
+    **dict.fromkeys(("od", "r", "re", "right", "right eye", "右"), "OD"),
+    **dict.fromkeys(("os", "l", "le", "left", "left eye", "左"), "OS"),
 }
-MISSING = ("", "/", "-", ".", "na", "n/a", "nan", "null")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MISSING = ("", "/", "-", ".", "na", "n/a", "nan", "null", "#n/a", "<na>")
 #: Names that are known without a layout; those of an eye with a suffix where one row is a patient.
 USUAL = {
     "patient": ("patient", "patient_id", "subject", "subject_id", "id"),
@@ -37,62 +35,6 @@ EXAMPLE = (
     "'continuous: {AL: axial_length}', 'binary: {HM: se <= -6}'; for one row a patient the columns "
     "hold {eye}: 'continuous: {AL: \"axial_length_{eye}\"}' with 'eyes: {OS: left, OD: right}'."
 )
-_CRITERION = re.compile(r"(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+)")
-_STRANGE = re.compile(rf"(=<|=>|(?<![<>=!])=(?=\s*{NUMBER.pattern}$))")
-_COMPARE = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """One column, or a comparison of it with a limit: ``se <= -6``, ``sex == F``.
-
-    Attributes
-    ----------
-    column : str
-    comparison, limit : str or None
-        Both ``None`` for a plain column.
-    """
-
-    column: str
-    comparison: str | None = None
-    limit: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Criterion":
-        """Read a criterion; one without a comparison is a plain column."""
-        text = str(text).strip().replace("≤", "<=").replace("≥", ">=").replace("−", "-")
-        strange = _STRANGE.search(text)
-        if strange:
-            raise DataError(
-                f"rule {text!r}: {strange[1]!r} is no comparison; write <=, >=, <, >, == or !=."
-            )
-        match = _CRITERION.fullmatch(text)
-        found = cls(*match.groups()) if match else cls(text)
-        if found.of_text and found.comparison not in ("==", "!="):
-            raise DataError(
-                f"rule {text!r}: {found.limit!r} is no number to compare with; "
-                "write it as 'se <= -6'."
-            )
-        return found
-
-    @property
-    def of_text(self) -> bool:
-        """It compares text (``sex == F``), not numbers."""
-        return self.comparison is not None and not NUMBER.fullmatch(self.limit)
-
-    def holds(self, values: pd.Series) -> pd.Series:
-        """Return 1.0 where the comparison holds and 0.0 where not, of text or of numbers."""
-        compare = _COMPARE[self.comparison]
-        if self.of_text:
-            return compare(values.str.casefold(), self.limit.casefold()).astype(float)
-        return compare(values, float(self.limit)).astype(float)
 
 
 @dataclass(frozen=True)
@@ -103,20 +45,30 @@ class Layout:
     ----------
     patient : str
         Column of the patient's identity, kept as text.
+    visit : str, optional
+        Column of the visit, where the table holds several of a patient; a fold never parts them.
+    organ : str
+        What there are two of, in messages: ``eye``, ``knee``, ``ear``, ``breast`` ...
+    domains : tuple of str
+        The names of the left and of the right one: OS and OD of eyes, left and right of others.
     eye : str, optional
         Column of the laterality in a long table (one row an eye). Without it the table is wide (one
         row a patient), and ``{eye}`` in a column's name stands for the entries of ``eyes``.
     eyes : dict
-        What stands for ``{eye}`` in wide tables and in ``file``: ``{OS: left, OD: right}``.
+        What stands for ``{eye}`` in wide tables and in ``file``: ``{OS: left, OD: right}``. Columns
+        whose names follow no pattern are named one by one, as ``AL: {OS: Left AL, OD: AL right}``.
     laterality : dict
         Further codes of ``eye``, such as ``{1: OD, 2: OS}``.
     image : str, optional
         Column of the file names; in a wide table with ``{eye}``.
+    suffix : str, optional
+        What a file's name has behind what stands in ``image``, such as ``.jpg`` or ``_fundus.png``.
     file : str, optional
-        Instead of ``image``: how a file is called, such as ``"{patient}_{eye}.jpg"``.
+        Instead of ``image``: how a file is called, such as ``"{patient}_{eye}.jpg"``; ``{visit}``
+        may stand in it, too.
     continuous, binary, covariates : dict
-        Name to column or rule. A continuous response is a column; a binary one a rule, or a column
-        of 0 and 1.
+        Name to column or rule. A continuous response is a column; a binary one a rule
+        (:mod:`cevit_lib.datasets.rules`), or a column of 0 and 1.
     patient_level : tuple of str
         Responses that hold for the patient, not for an eye: one column of ``y``. In a long table
         both rows must agree.
@@ -125,7 +77,7 @@ class Layout:
     where : dict
         Only rows whose column has that text, such as ``{visit: 1}``; the others are counted.
     missing : tuple of str
-        Cells that mean "not observed", whatever their case.
+        Further cells that mean "not observed", whatever their case; ``-9`` is also ``-9.00``.
     encoding, separator, decimal, sheet : str, optional
         Of the file, where they are not recognised.
     size : int
@@ -135,14 +87,18 @@ class Layout:
     """
 
     patient: str
+    visit: str | None = None
+    organ: str = "eye"
+    domains: tuple[str, ...] = EYES
     eye: str | None = None
     eyes: dict[str, str] = field(default_factory=lambda: {"OS": "OS", "OD": "OD"})
     laterality: dict[str, str] = field(default_factory=dict)
-    image: str | None = None
+    image: str | dict[str, str] | None = None
+    suffix: str | None = None
     file: str | None = None
-    continuous: dict[str, str] = field(default_factory=dict)
-    binary: dict[str, str] = field(default_factory=dict)
-    covariates: dict[str, str] = field(default_factory=dict)
+    continuous: dict[str, str | dict[str, str]] = field(default_factory=dict)
+    binary: dict[str, str | dict[str, str]] = field(default_factory=dict)
+    covariates: dict[str, str | dict[str, str]] = field(default_factory=dict)
     patient_level: tuple[str, ...] = ()
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
@@ -156,36 +112,51 @@ class Layout:
 
     @property
     def codes(self) -> dict[str, str]:
-        """The whole map from a code (lower case) to ``OS`` or ``OD``."""
-        return LATERALITY | {key.strip().casefold(): eye for key, eye in self.laterality.items()}
+        """The whole map from a code (lower case) to the name of a domain."""
+        usual = {code: self.domains[EYES.index(eye)] for code, eye in LATERALITY.items()}
+        own = {folded(name): name for name in self.domains}
+        return usual | own | {folded(code): eye for code, eye in self.laterality.items()}
 
-    def criterion(self, text: str, eye: str) -> Criterion:
-        """Return what is read for one eye: ``{eye}`` filled in where the table is wide."""
-        return Criterion.parse(text if self.eye else str(text).replace("{eye}", self.eyes[eye]))
+    def column(self, text: str | dict[str, str], eye: str) -> str:
+        """Return a column or rule of one eye: its own, or ``{eye}`` filled in in a wide table."""
+        if isinstance(text, dict):
+            return text[eye]
+        return str(text) if self.eye else str(text).replace("{eye}", self.eyes[eye])
+
+    def criterion(self, text: str | dict[str, str], eye: str) -> Criterion:
+        """Return what is read for one eye."""
+        return Criterion.parse(self.column(text, eye))
 
     def eye_of(self, response: str) -> str:
         """Return the eye to which a column of ``y`` belongs, ``""`` for one of the patient."""
-        return "" if response in self.patient_level else response[-2:]
+        ends = (name for name in self.domains if response.endswith(f"_{name}"))
+        return "" if response in self.patient_level else max(ends, key=len)
 
     def image_column(self, eye: str) -> str | None:
         """Return the column that holds the file name of an eye's photograph."""
-        wide = self.image and not self.eye
-        return self.image.replace("{eye}", self.eyes[eye]) if wide else self.image
+        return self.column(self.image, eye) if self.image else None
+
+    def is_missing(self, text: str) -> bool:
+        """Tell whether a cell says that nothing was observed; numbers are compared as numbers."""
+        text = text.casefold()
+        coded = [float(word) for word in self.missing if NUMBER.fullmatch(word)]
+        return text in self.missing or bool(NUMBER.fullmatch(text) and float(text) in coded)
 
 
 _TEXT = {"type": ["string", "number", "boolean"], "description": "text"}
 _LIST = {"type": "array", "description": "a list"}
 _MAP = {"type": "object", "additionalProperties": _TEXT, "description": "a map, name: text"}
+_SIDED = {"anyOf": [_TEXT, _MAP], "description": "text, or the two eyes' columns: {OS: a, OD: b}"}
+_COLUMNS = {
+    "type": "object",
+    "additionalProperties": _SIDED,
+    "description": "a map, name: column, rule, or {OS: column, OD: column}",
+}
 _KINDS = {  # JSON Schema; every other key is text
-    **dict.fromkeys(("patient_level", "missing"), _LIST),
-    **dict.fromkeys(("continuous", "binary", "covariates", "where"), _MAP),
-    "eyes": _MAP
-    | {"required": EYES, "maxProperties": 2, "description": "OS and OD: one text each"},
-    "laterality": {
-        "additionalProperties": {"enum": EYES},
-        "description": "what maps codes to OS or OD",
-        "type": "object",
-    },
+    **dict.fromkeys(("patient_level", "missing", "domains"), _LIST),
+    **dict.fromkeys(("continuous", "binary", "covariates"), _COLUMNS),
+    **dict.fromkeys(("where", "eyes", "laterality"), _MAP),
+    "image": _SIDED,
     "limits": {
         "additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2},
         "description": "name: [lowest, highest]",
@@ -207,8 +178,6 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
     """
     where = "layout" if isinstance(source, dict) else str(source)
     if not isinstance(source, dict):
-        import yaml
-
         try:
             source = yaml.safe_load(Path(source).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -225,9 +194,44 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
     # through JSON: tuples become lists, and codes such as 1 text
     plain = json.loads(json.dumps(source, default=str))
     values = {key: _typed(where, key, value) for key, value in plain.items() if value is not None}
-    layout = Layout(**values)
+    layout = Layout(**_sided(values, where))
     _check(layout, where)
     return layout
+
+
+def _sided(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Put the domains' names where OS and OD, or left and right, may stand for them."""
+    usual = EYES if values.get("organ", "eye") == "eye" else ("left", "right")
+    names = values.setdefault("domains", usual)
+    if len(set(names)) != 2 or "" in names:
+        raise DataError(
+            f"{where}, 'domains': {', '.join(names)}; two only, the left and the right one."
+        )
+    sides = {**LATERALITY, "left": "OS", "right": "OD"}
+    known = {code: names[EYES.index(eye)] for code, eye in sides.items()}
+    known |= {folded(name): name for name in names}
+
+    def renamed(key: str, mapping: dict[str, str]) -> dict[str, str]:
+        found = {known.get(folded(name), name): text for name, text in mapping.items()}
+        if set(found) != set(names):
+            raise DataError(f"{where}, {key!r}: expected {names[0]} and {names[1]}, one text each.")
+        return found
+
+    values["eyes"] = renamed("eyes", values.get("eyes") or {name: name for name in names})
+    codes = values.get("laterality", {})
+    if strange := [eye for eye in codes.values() if eye not in (*names, *EYES)]:
+        raise DataError(
+            f"{where}, 'laterality': {strange[0]!r}; expected what maps codes to {names[0]} or "
+            f"{names[1]}."
+        )
+    values["laterality"] = {code: known.get(folded(eye), eye) for code, eye in codes.items()}
+    for key in ("continuous", "binary", "covariates"):
+        for name, text in values.get(key, {}).items():
+            if isinstance(text, dict):
+                values[key][name] = renamed(name, text)
+    if isinstance(values.get("image"), dict):
+        values["image"] = renamed("image", values["image"])
+    return values
 
 
 def _typed(where: str, key: str, value: Any) -> Any:
@@ -237,11 +241,17 @@ def _typed(where: str, key: str, value: Any) -> Any:
         raise DataError(f"{where}, {key!r}: expected {kind['description']}.")
     if kind is _LIST:
         words = tuple(str(each).strip() for each in value)
-        return tuple(word.casefold() for word in words) if key == "missing" else words
-    if kind is _TEXT:
-        return str(value)
-    textual = isinstance(value, dict) and key != "limits"
-    return {name: str(text) for name, text in value.items()} if textual else value
+        further = (word.casefold() for word in words)
+        return tuple(dict.fromkeys((*MISSING, *further))) if key == "missing" else words
+    if kind in (_TEXT, _MAP, _SIDED, _COLUMNS):
+        return _as_text(value)
+    return value
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_text(each) for name, each in value.items()}
+    return str(value)
 
 
 def _check(layout: Layout, where: str) -> None:
@@ -258,7 +268,7 @@ def _check(layout: Layout, where: str) -> None:
             "a level or limits."
         )
     for name, text in layout.continuous.items():
-        if Criterion.parse(text).comparison:
+        if any(layout.criterion(text, eye).comparison for eye in layout.domains):
             raise DataError(
                 f"{where}, continuous response {name!r}: {text!r} is a rule; put it under 'binary'."
             )
@@ -268,12 +278,38 @@ def _check(layout: Layout, where: str) -> None:
         )
     columns = layout.continuous | layout.binary | {"image": layout.image or "{eye}"}
     for name, text in columns.items() if layout.eye is None else ():
-        if ("{eye}" in text) == (name in layout.patient_level):
+        own = "{eye}" in text or isinstance(text, dict)
+        if own == (name in layout.patient_level):
             raise DataError(
                 f"{where}, {name!r}: {text!r} in a table of one row a patient: the column of an "
-                "eye holds {eye}, that of a response under 'patient_level' does not; or name the "
-                "column 'eye' of a long table."
+                f"{layout.organ} holds {{eye}}, or is named for each as {{{layout.domains[0]}: a, "
+                f"{layout.domains[1]}: b}}, that of a response under 'patient_level' does not; or "
+                "name the column 'eye' of a long table."
             )
+
+
+def shown(layout: dict[str, Any]) -> str:
+    """Return a layout as the YAML that it was."""
+    plain = json.loads(json.dumps(layout, default=str))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=96).strip()
+
+
+def differences(layout: Layout, other: Layout) -> list[str]:
+    """Return, one sentence each, where two layouts give a response of one name another meaning."""
+    said = []
+    for name in [*layout.continuous, *layout.binary]:
+        ours, theirs = ((each.continuous | each.binary).get(name) for each in (layout, other))
+        if theirs is None:
+            continue
+        rules = [
+            each.criterion(text, each.domains[0])
+            for each, text in ((layout, ours), (other, theirs))
+        ]
+        meanings = [rule.meaning for rule in rules]
+        levels = [name in each.patient_level for each in (layout, other)]
+        if meanings[0] != meanings[1] or levels[0] != levels[1]:
+            said.append(f"{name!r} is {ours!r} in this layout and {theirs!r} in the model's")
+    return said
 
 
 def guess_layout(header: list[str]) -> Layout:

@@ -45,6 +45,8 @@ class PairedEyes:
         ``(n, domains, k)`` float64 numbers beside the images, such as age; ``NaN`` = not observed.
     covariate_names : tuple of str
         The ``k`` names.
+    visits : tuple of str
+        The visit of each row, where patients have several.
 
     Raises
     ------
@@ -65,11 +67,12 @@ class PairedEyes:
     truth: Any = None
     covariates: torch.Tensor | None = None
     covariate_names: tuple[str, ...] = ()
+    visits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, p, eyes = *self.y.shape, len(self.domains)
         pictures = n if self.images is None else len(self.images)
-        if pictures != n or len(self.ids) != n:
+        if pictures != n or len(self.ids) != n or len(self.visits) not in (0, n):
             raise ShapeError(
                 f"{pictures} images and {len(self.ids)} ids for {n} rows of y; all must agree."
             )
@@ -128,6 +131,7 @@ class PairedEyes:
             images=images,
             y=self.y[at],
             ids=tuple(self.ids[i] for i in rows),
+            visits=tuple(self.visits[i] for i in rows) if self.visits else (),
             truth=None if self.truth is None else self.truth.subset(at),
             covariates=None if self.covariates is None else self.covariates[at],
         )
@@ -158,7 +162,7 @@ class PairedEyes:
     @cached_property
     def hash(self) -> str:
         """First 16 digits of the SHA-256 of all that is observed; equal data have equal hashes."""
-        total = hashlib.sha256("\0".join((*self.ids, *self.responses)).encode())
+        total = hashlib.sha256("\0".join((*self.ids, *self.visits, *self.responses)).encode())
         total.update(_bytes(self.y))
         if isinstance(self.images, ImageFiles):
             total.update(self.images.digest())

@@ -2,7 +2,8 @@
 
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 
 from cevit_lib.datasets.cells import Cells, Problem, decimal_mark, read_cells
 from cevit_lib.datasets.images import ImageFiles
-from cevit_lib.datasets.layout import EYES, NUMBER, Criterion, Layout, guess_layout, read_layout
+from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.datasets.paired import PairedEyes
+from cevit_lib.datasets.rules import Criterion, folded
+from cevit_lib.datasets.values import Values, counted, nearest
 from cevit_lib.errors import DataError
 
 Paths = list[list[Path | None]]
@@ -32,9 +35,11 @@ class Arranged:
     layout : Layout
     cells : Cells
     lines : pandas.DataFrame
-        Line of the table of each patient and eye, ``NaN`` where that eye has no row.
+        Line of the table of each row of the data and eye, ``NaN`` where that eye has no line.
     problems : list of Problem
         In the order of lines and columns.
+    numbers : dict
+        Column that a response is read from to its numbers, by line.
     """
 
     data: PairedEyes
@@ -42,9 +47,10 @@ class Arranged:
     cells: Cells
     lines: pd.DataFrame
     problems: list[Problem]
+    numbers: dict[str, pd.Series]
 
     def image_paths(self, folder: Path) -> Paths:
-        """Return the file of each patient and eye.
+        """Return the file of each row and eye.
 
         ``None`` where the table names none, or its pattern finds none.
         """
@@ -53,40 +59,56 @@ class Arranged:
                 f"the folder of photographs {folder} does not exist; give the right one by "
                 "--images FOLDER."
             )
-        return [[self._image(folder, patient, eye) for eye in EYES] for patient in self.data.ids]
+        paths = [[self._path(folder, row, eye) for eye in self.lines] for row in self.lines.index]
+        if self.layout.file:
+            return [[path if path.exists() else None for path in row] for row in paths]
+        return paths
 
-    def line(self, patient: str, eye: str | None = None) -> int | None:
-        """Return the line of a patient's eye, or the first one of the patient."""
-        line = self.lines.loc[patient].min() if eye is None else self.lines.at[patient, eye]
+    def line(self, row: int, eye: str | None = None) -> int | None:
+        """Return the line of an eye in a row of the data, or the first one of the row."""
+        line = self.lines.loc[row].min() if eye is None else self.lines.at[row, eye]
         return None if line != line else int(line)
 
-    def _image(self, folder: Path, patient: str, eye: str) -> Path | None:
-        layout, line = self.layout, self.lines.at[patient, eye]
+    def file_name(self, row: int, eye: str) -> str:
+        """Return what the file of an eye is called, by its cell or by the layout's pattern."""
+        layout, line = self.layout, self.lines.at[row, eye]
         if layout.file:
-            name = layout.file.replace("{patient}", patient).replace("{eye}", layout.eyes[eye])
-            return folder / name if (folder / name).exists() else None
+            visit = self.data.visits[row] if layout.visit else ""
+            fills = {"{patient}": self.data.ids[row], "{eye}": layout.eyes[eye], "{visit}": visit}
+            return functools.reduce(
+                lambda text, fill: text.replace(*fill), fills.items(), layout.file
+            )
         column = layout.image_column(eye)
         name = self.cells.frame.at[line, column] if column and line == line else ""
-        return None if name.casefold() in {"", *layout.missing} else folder / name
+        name = "" if layout.is_missing(name) else name.replace("\\", "/")
+        suffix = layout.suffix or ""
+        return name if not name or name.casefold().endswith(suffix.casefold()) else name + suffix
+
+    def _path(self, folder: Path, row: int, eye: str) -> Path | None:
+        name = self.file_name(row, eye)
+        return folder / name if name else None
 
     def with_photographs(self, paths: Paths) -> PairedEyes:
         """Return the patients of whom at least one eye has a photograph.
 
         What belongs to an eye without one is set to ``NaN``.
         """
-        seen = np.array([[path is not None for path in row] for row in paths]).reshape(-1, 2)
+        seen = np.array([[path is not None for path in row] for row in paths], dtype=bool)
+        seen = seen.reshape(-1, 2)
         y, layout, keep = self.data.y.clone(), self.layout, seen.any(1)
         for k, response in enumerate(self.data.responses):
             eye = layout.eye_of(response)
             if eye:
-                y[~seen[:, EYES.index(eye)], k] = torch.nan
+                y[~seen[:, layout.domains.index(eye)], k] = torch.nan
         blanked = (torch.isfinite(self.data.y) & ~torch.isfinite(y)).numpy()[keep]
         flow = {
             **self.data.notes["flow"],
             "photographs": int(seen.sum()),
             "patients with one photograph only": int((seen.sum(1) == 1).sum()),
             "patients without any photograph, left out": int((~keep).sum()),
-            "responses set to not observed, their eye has no photograph": int(blanked.sum()),
+            f"responses set to not observed, their {layout.organ} has no photograph": int(
+                blanked.sum()
+            ),
         }
         files = ImageFiles(tuple(map(tuple, paths)), layout.size, (layout.mirror, False))
         notes = {**self.data.notes, "flow": flow}
@@ -146,11 +168,11 @@ def load_paired_table(
     data = arranged.data
     if images is not None:
         paths = arranged.image_paths(Path(images))
-        for patient, row in zip(data.ids, paths, strict=True):
-            for eye, path in zip(EYES, row, strict=True):
+        for row, files in enumerate(paths):
+            for eye, path in zip(data.domains, files, strict=True):
                 if path is not None and not path.is_file():
                     raise DataError(
-                        f"{table}, line {arranged.line(patient, eye)}: image {path} does not "
+                        f"{table}, line {arranged.line(row, eye)}: image {path} does not "
                         "exist; restore it or empty the cell."
                     )
         data = arranged.with_photographs(paths)
@@ -183,29 +205,33 @@ def arrange(
         table = read_cells(table, *known)
     layout = layout or guess_layout(list(table.frame))
     _require_columns(table, layout, responses)
-    problems, frame = list(table.problems), table.frame
-    for column, text in layout.where.items():
-        frame = frame[frame[column] == text]
-    lines = _lines(frame, layout, problems)
-    if lines.empty and not problems:
-        raise DataError(f"no row of the table has {layout.where}; correct 'where' in the layout.")
+    problems, frame = list(table.problems), _chosen(table.frame, layout)
+    lines, owners, rejected = _lines(frame, layout, problems)
     used = frame[frame.index.isin(lines.to_numpy().ravel())]
     mark = decimal_mark(_numeric_cells(used, layout), layout.decimal)
-    measure = _measure(used, lines, layout, mark, problems)
-    columns = _responses(measure, lines, layout, problems)
-    covariates = [[measure("", t, eye) for eye in EYES] for t in layout.covariates.values()]
+    values = Values(used, lines, layout, mark, problems)
+    columns = _responses(values)
+    covariates = [
+        [values.read("", text, eye) for eye in layout.domains]
+        for text in layout.covariates.values()
+    ]
+    problems += values.doubts(error=responses)
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))
+    flow = _flow(table.frame, frame, rejected) | _observed(owners, columns, layout)
     data = PairedEyes(
         images=None,
         y=torch.from_numpy(np.column_stack(list(columns.values()))),
-        ids=tuple(lines.index),
+        ids=tuple(patient for patient, _ in owners),
+        visits=tuple(visit for _, visit in owners) if layout.visit else (),
         responses=tuple(columns),
         continuous=sum(1 if n in layout.patient_level else 2 for n in layout.continuous),
+        domains=layout.domains,
         notes={
-            "flow": _flow(len(table.frame), len(frame), columns, layout),
+            "flow": flow,
             "laterality": layout.codes if layout.eye else dict(layout.eyes),
             "table": {**table.facts, "decimal": mark},
             "layout": {k: v for k, v in vars(layout).items() if v and k not in NOTED_APART},
+            "labels": values.told(),
             "size": layout.size,
             "mirror_left": layout.mirror,
             "warnings": [str(problem) for problem in problems],
@@ -213,67 +239,110 @@ def arrange(
         covariates=torch.tensor(np.array(covariates)).permute(2, 1, 0) if covariates else None,
         covariate_names=tuple(layout.covariates),
     )
-    return Arranged(data, layout, table, lines, problems)
+    return Arranged(data, layout, table, lines, problems, values.numbers)
 
 
-def _responses(
-    measure: Callable, lines: pd.DataFrame, layout: Layout, problems: list[Problem]
-) -> dict[str, np.ndarray]:
+def _responses(values: Values) -> dict[str, np.ndarray]:
     """Return the columns of ``y`` by name."""
-    columns: dict[str, np.ndarray] = {}
+    layout, columns = values.layout, {}
     for name, text in {**layout.continuous, **layout.binary}.items():
-        values = {f"{name}_{eye}": measure(name, text, eye) for eye in EYES}
         if name in layout.patient_level:
-            column = layout.criterion(text, "OS").column
-            values = {name: _agreed([*values.values()], lines, name, column, problems)}
-        columns |= values
+            columns[name] = values.patient(name, text)
+        else:
+            columns |= {f"{name}_{eye}": values.read(name, text, eye) for eye in layout.domains}
     return columns
 
 
 def _require_columns(cells: Cells, layout: Layout, responses: bool) -> None:
-    wanted = {layout.patient, layout.eye, *layout.where, *map(layout.image_column, EYES)}
+    wanted = {layout.patient, layout.visit, layout.eye, *layout.where}
+    wanted |= set(map(layout.image_column, layout.domains))
     if responses:
         wanted |= {criterion.column for criterion in _criteria(layout)}
     lacking = sorted(wanted - {None} - set(cells.frame))
     if lacking:
+        named = ", ".join(f"{name}{nearest(name, cells.frame)}" for name in lacking)
         raise DataError(
-            f"table {cells.facts['file']} lacks the columns {', '.join(lacking)}; it has "
+            f"table {cells.facts['file']} lacks the columns {named}; it has "
             f"{', '.join(cells.frame)}. Correct the layout: names are compared letter by letter."
         )
 
 
 def _criteria(layout: Layout) -> set[Criterion]:
     texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
-    return {layout.criterion(text, eye) for text in texts for eye in EYES}
+    return {layout.criterion(text, eye) for text in texts for eye in layout.domains}
 
 
-def _lines(frame: pd.DataFrame, layout: Layout, problems: list[Problem]) -> pd.DataFrame:
-    """Return the line of each patient and eye; rows of nobody, of no eye or double are problems."""
-    patients: dict[str, dict[str, int]] = {}
+def _chosen(frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
+    """Return the rows that ``where`` keeps.
+
+    Raises
+    ------
+    DataError
+        It keeps none.
+    """
+    for column, text in layout.where.items():
+        kept = frame[frame[column].map(folded) == folded(text)]
+        if kept.empty:
+            there = frame[column]
+            raise DataError(
+                f"no row of the table has {column} = {text!r}{nearest(text, set(there))}; the "
+                f"column holds {counted(there)}. Correct 'where' in the layout."
+            )
+        frame = kept
+    return frame
+
+
+def _lines(
+    frame: pd.DataFrame, layout: Layout, problems: list[Problem]
+) -> tuple[pd.DataFrame, list[tuple[str, str]], Counter]:
+    """Return the line of each patient (and visit) and eye, whose they are, and what was rejected.
+
+    Rows of nobody, of no eye or double are problems.
+    """
+    owners: dict[tuple[str, str], dict[str, int]] = {}
+    rejected: Counter = Counter()
     for line, row in frame.iterrows():
-        patient, code = row[layout.patient], row[layout.eye] if layout.eye else ""
-        eyes = [layout.codes.get(code.casefold())] if layout.eye else EYES
-        earlier = patients.get(patient, {}).get(eyes[0])
-        if not patient:
-            told = ("no patient's id; fill it in or delete the row", line, layout.patient)
-        elif eyes[0] is None:
-            text = (
-                f"{code!r} is no known code of an eye; write OD or OS, or declare it: "
-                f"'laterality: {{{code or 1}: OD, ...}}'"
-            )
-            told = (text, line, layout.eye)
-        elif earlier:
-            what = f"{eyes[0]} of patient" if layout.eye else "patient"
-            text = (
-                f"{what} {patient!r} stands in line {earlier} already; keep one row, for several "
-                "visits choose one by 'where'"
-            )
-            told = (text, line, layout.patient)
-        else:
-            patients.setdefault(patient, {}).update(dict.fromkeys(eyes, line))
+        owner = row[layout.patient], row[layout.visit] if layout.visit else ""
+        code = row[layout.eye] if layout.eye else ""
+        eyes = [layout.codes.get(folded(code))] if layout.eye else layout.domains
+        reason, *told = _wrong(owner, code, owners.get(owner, {}).get(eyes[0]), layout)
+        if not reason:
+            owners.setdefault(owner, {}).update(dict.fromkeys(eyes, line))
             continue
-        problems.append(Problem(*told))
-    return pd.DataFrame(list(patients.values()), list(patients), list(EYES), dtype=float)
+        rejected[reason] += 1
+        problems.append(Problem(told[0], line, told[1]))
+    lines = pd.DataFrame(list(owners.values()), columns=list(layout.domains), dtype=float)
+    return lines, list(owners), rejected
+
+
+def _wrong(
+    owner: tuple[str, str], code: str, earlier: int | None, layout: Layout
+) -> tuple[str, ...]:
+    """Return why a row cannot be used, the sentence and the column; ``("",)`` where it can."""
+    organ, (patient, visit) = layout.organ, owner
+    if layout.is_missing(patient):
+        said = "no patient's id; fill it in (also below merged cells) or delete the row"
+        return "rows without a patient's id", said, layout.patient
+    if re.fullmatch(r"\d([.,]\d+)?E\+?\d+", patient):
+        said = f"{patient!r}: a spreadsheet program shortened this id; fetch the table again and "
+        return "rows whose id was shortened", f"{said}keep the column as text", layout.patient
+    if layout.visit and layout.is_missing(visit):
+        return "rows without a visit", "no visit; fill it in or delete the row", layout.visit
+    if layout.eye and folded(code) not in layout.codes:
+        left, right = layout.domains
+        said = (
+            f"{code!r} is no known code of an {organ}; write {right} or {left}, or declare it: "
+            f"'laterality: {{{code or 1}: {right}, ...}}'"
+        )
+        return f"rows of no known {organ}, their code is {code!r}", said, layout.eye
+    if earlier:
+        what = f"{layout.codes[folded(code)]} of patient" if layout.eye else "patient"
+        said = (
+            f"{what} {patient!r} stands in line {earlier} already; keep one row, or name the "
+            "column of several visits by 'visit', or choose one of them by 'where'"
+        )
+        return "rows that repeat another", said, layout.patient
+    return ("",)
 
 
 def _numeric_cells(frame: pd.DataFrame, layout: Layout) -> list[tuple[int, str, str]]:
@@ -282,87 +351,24 @@ def _numeric_cells(frame: pd.DataFrame, layout: Layout) -> list[tuple[int, str, 
     return [(line, column, frame.at[line, column]) for line in frame.index for column in columns]
 
 
-def _measure(
-    frame: pd.DataFrame, lines: pd.DataFrame, layout: Layout, mark: str, problems: list[Problem]
-) -> Callable[[str, str, str], np.ndarray]:
-    """Return what reads a response (or, without its name, a covariate) of one eye of everybody.
-
-    What is wrong goes to ``problems``, once a cell, and counts as not observed.
-    """
-
-    def cells(column: str) -> tuple[pd.Series, pd.Series]:
-        """Return the cells of a column, and where they say that nothing was observed."""
-        empty = pd.Series("", frame.index, dtype=object)  # a column that need not be there
-        texts = frame.get(column, empty)
-        return texts, texts.str.casefold().isin(layout.missing)
-
-    def without(values: pd.Series, wrong: pd.Series, column: str, message: str) -> pd.Series:
-        for line, text in frame.get(column, values)[wrong].items():
-            problems.append(Problem(f"{text!r} {message}", line, column))
-        return values.mask(wrong)
-
-    @functools.cache
-    def numbers(column: str) -> pd.Series:
-        texts, absent = cells(column)
-        written = texts.str.replace("−", "-")
-        if mark == ",":
-            # the other mark is left as something that is no number: "1.234,5" is not 1.2345
-            written = written.str.replace(".", "?").str.replace(",", ".")
-        wrong = ~absent & ~written.str.fullmatch(NUMBER.pattern).astype(bool)
-        message = "is no number; correct it, or leave the cell empty for not observed"
-        return without(written.mask(absent), wrong, column, message).astype(float)
-
-    @functools.cache
-    def values_of(name: str, criterion: Criterion) -> pd.Series:
-        column = criterion.column
-        if criterion.of_text:
-            texts, absent = cells(column)
-            return criterion.holds(texts).mask(absent)
-        values = numbers(column)
-        low, high = layout.limits.get(name, (-np.inf, np.inf))
-        outside = (values < float(low)) | (values > float(high))
-        message = f"is outside the limits {low} to {high} of {name!r}"
-        values = without(values, outside, column, message)
-        if criterion.comparison:
-            return criterion.holds(values).mask(values.isna())
-        odd = values.notna() & ~values.isin([0, 1]) & (name in layout.binary)
-        message = "is no binary response; write 0 or 1, or a rule in the layout"
-        return without(values, odd, column, message)
-
-    def measure(name: str, text: str, eye: str) -> np.ndarray:
-        return values_of(name, layout.criterion(text, eye)).reindex(lines[eye]).to_numpy()
-
-    return measure
+def _flow(whole: pd.DataFrame, kept: pd.DataFrame, rejected: Counter) -> dict[str, int]:
+    """Count rows, and those that are not used by reason."""
+    left = {"rows left out by 'where'": len(whole) - len(kept)} if len(kept) < len(whole) else {}
+    return {"rows": len(whole)} | left | rejected
 
 
-def _agreed(
-    values: list[np.ndarray],
-    lines: pd.DataFrame,
-    name: str,
-    column: str,
-    problems: list[Problem],
-) -> np.ndarray:
-    """Return a response of the patient, on which the rows of both eyes must agree."""
-    left, right = values
-    differ = np.isfinite(left) & np.isfinite(right) & (left != right)
-    for one, two in np.sort(lines.to_numpy()[differ]).astype(int).tolist():
-        text = (
-            f"the patient's rows (lines {one} and {two}) disagree on {name!r}; correct one, or "
-            "take it from 'patient_level'"
-        )
-        problems.append(Problem(text, two, column))
-    return np.where(np.isnan(left), right, left)
-
-
-def _flow(rows: int, kept: int, columns: dict[str, np.ndarray], layout: Layout) -> dict[str, int]:
-    """Count rows, patients, and whose responses were observed."""
+def _observed(
+    owners: list[tuple[str, str]], columns: dict[str, np.ndarray], layout: Layout
+) -> dict[str, int]:
+    """Count patients, and whose responses were observed."""
     seen = {name: np.isfinite(values) for name, values in columns.items()}
-    by_eye = {eye: [s for n, s in seen.items() if layout.eye_of(n) == eye] for eye in EYES}
-    flow = {"rows": rows} | ({"rows left out by 'where'": rows - kept} if kept < rows else {})
-    flow["patients"] = len(next(iter(seen.values())))
-    if all(by_eye.values()):
-        eyes = sum(np.any(observed, axis=0).astype(int) for observed in by_eye.values())
-        flow["patients with responses of both eyes"] = int((eyes == 2).sum())
-        flow["patients with responses of one eye only"] = int((eyes == 1).sum())
-        flow["patients without a response of an eye"] = int((eyes == 0).sum())
+    by_eye = [[s for n, s in seen.items() if layout.eye_of(n) == eye] for eye in layout.domains]
+    flow = {"patients": len({patient for patient, _ in owners})}
+    flow |= {"visits": len(owners)} if layout.visit else {}
+    if all(by_eye):
+        eyes, organ = sum(np.any(each, axis=0).astype(int) for each in by_eye), layout.organ
+        who = "visits" if layout.visit else "patients"
+        flow[f"{who} with responses of both {organ}s"] = int((eyes == 2).sum())
+        flow[f"{who} with responses of one {organ} only"] = int((eyes == 1).sum())
+        flow[f"{who} without a response of an {organ}"] = int((eyes == 0).sum())
     return flow | {f"{name} not observed": int((~s).sum()) for name, s in seen.items()}

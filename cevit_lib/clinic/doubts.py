@@ -1,0 +1,194 @@
+"""What a table's values make one doubt: codes taken for numbers, slips, labels that hang together,
+responses of which nothing is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from cevit_lib.datasets import PairedEyes
+from cevit_lib.datasets.cells import Problem
+from cevit_lib.datasets.layout import Layout
+from cevit_lib.datasets.table import Arranged
+
+#: Numbers that often stand for "not observed".
+CODES = {sign * int(digit * k) for sign in (1, -1) for digit in "789" for k in (1, 2, 3, 4)} | {-1}
+#: Words in the name of a measure of an eye: what it is, its lowest and highest value, the unit.
+PLAUSIBLE = [
+    ({"al", "axl", "axial"}, "axial length", 15, 40, "mm"),
+    ({"se", "seq", "mse", "sph", "spherical", "refraction"}, "refraction", -40, 30, "D"),
+]
+NESTED = "nested labels get some probability in combinations that cannot be; keep one of them"
+ENOUGH = 10  # observations from which something can be said
+
+
+def doubts(arranged: Arranged, responses: bool = True) -> Iterator[Problem]:
+    """Yield what the values of a table make one doubt; errors where ``responses`` are to be fitted
+    and the doubt leaves no other reading.
+    """
+    layout = arranged.layout
+    for names, column in _columns(layout).items():
+        if column not in arranged.numbers or column not in arranged.cells.frame:
+            continue
+        values = arranged.numbers[column].dropna()
+        declared = any(name in layout.limits for name in names)
+        sure = responses and len(values) > ENOUGH and not declared
+        texts = arranged.cells.frame[column].reindex(values.index)
+        yield from _codes(values, texts, column, sure)
+        if not declared:
+            yield from _slips(values, column, [*names, column], layout)
+    yield from _rules(layout)
+    yield from _hanging(arranged.data, layout)
+
+
+def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
+    """Yield which responses, classes or domains nobody is left with: nothing can be fitted then."""
+    seen, organ = np.isfinite(data.y.numpy()), layout.organ
+    by_eye = {
+        eye: seen[:, [layout.eye_of(name) == eye for name in data.responses]]
+        for eye in data.domains
+    }
+    of_eyes = [eye for eye in data.domains if by_eye[eye].size]
+    empty = [eye for eye in of_eyes if not by_eye[eye].any()]
+    if empty and len(data):
+        other = next(eye for eye in data.domains if eye != empty[0])
+        yield Problem(
+            f"no response of {empty[0]} is left, only of {other}: the model is for pairs, and a "
+            f"table of one {organ} of each patient tells nothing about both; add the rows, columns "
+            f"or photographs of {empty[0]}, or correct 'eye', 'laterality' or 'eyes' in the layout"
+        )
+    elif len(of_eyes) == 2 and not np.logical_and(*(s.any(1) for s in by_eye.values())).any():
+        yield Problem(
+            f"no patient has responses of both {organ}s ({', '.join(data.domains)}): nothing tells "
+            "how they hang together; have the two rows of a patient one id?"
+        )
+    for k, name in enumerate(data.responses):
+        values = data.y[seen[:, k], k].numpy()
+        if layout.eye_of(name) in empty:
+            continue
+        zeros, ones = int((values == 0).sum()), int((values == 1).sum())
+        if not len(values):
+            yield Problem(f"{name!r} is observed in nobody; fill its column, or take it out")
+        elif k >= data.continuous and not (zeros and ones):
+            said = f"response {name!r} has {zeros} zeros and {ones} ones: there is nothing to learn"
+            yield Problem(f"{said}; correct its rule, or take it out of the layout")
+
+
+def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
+    """Return the columns of numbers with the responses that are read from them."""
+    columns: dict[str, list[str]] = {}
+    for name, text in (layout.continuous | layout.binary).items():
+        for eye in layout.domains:
+            rule = layout.criterion(text, eye)
+            if name in layout.continuous or rule.comparison and not rule.words:
+                columns.setdefault(rule.column, []).append(name)
+    return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
+
+
+def _codes(values: pd.Series, texts: pd.Series, column: str, sure: bool) -> Iterator[Problem]:
+    """Yield the numbers that may be codes for "not observed": beyond all others, or by their number
+    or writing unlike their neighbours.
+    """
+    others = values[~values.isin(CODES)]
+    if others.empty:
+        return
+    low, high, half = others.min(), others.max(), np.ptp(others) / 2
+    pointed = texts.str.contains(r"[.,]\d", regex=True)
+    for code in sorted(set(values) & CODES):
+        here = values == code
+        count, near = int(here.sum()), int((abs(others - code) <= 1).sum())
+        beyond = code < low - half or code > high + half or low >= 0 > code
+        odd = pointed[others.index].mean() > 0.97 and not pointed[here].any()
+        if beyond or odd or (count > 1 and count > near):
+            declare = f"'missing: [{code:g}]'"
+            text = (
+                f"{code:g} stands in {count} cells beside {low:g} to {high:g}: a code for not "
+                f"observed? Declare it in the layout by {declare}; if it is a measurement, say so "
+                "by 'limits'"
+            )
+            yield Problem(text, int(values.index[here][0]), column, error=bool(beyond and sure))
+
+
+def _slips(values: pd.Series, column: str, names: list[str], layout: Layout) -> Iterator[Problem]:
+    """Yield the numbers that no eye has, and those that a shifted decimal point explains."""
+    values = values[~values.isin(CODES)]
+    words = {word for name in names for word in re.split(r"[^a-z]+", name.casefold())}
+    for known, what, low, high, unit in PLAUSIBLE if layout.organ == "eye" else ():
+        if words & known:
+            for line, value in values[(values < low) | (values > high)].items():
+                text = (
+                    f"{value:g} is no plausible {what} ({low} to {high} {unit}): a slip of the "
+                    "decimal point or another unit? Correct it, or declare 'limits' in the layout"
+                )
+                yield Problem(text, line, column)
+            return
+    usual = values.median()
+    spread = (values - usual).abs().median()
+    if len(values) > ENOUGH and 0 < spread < abs(usual) / 4:
+        ratio = values / usual
+        for line, value in values[~ratio.between(0.125, 8)].items():
+            text = f"{value:g} beside a median of {usual:g}: a slip of the decimal point?"
+            yield Problem(text, line, column, error=False)
+
+
+def _rules(layout: Layout) -> Iterator[Problem]:
+    """Yield labels that follow from another response of the same column."""
+    eye = layout.domains[0]
+    read = {
+        name: layout.criterion(text, eye).column
+        for name, text in (layout.continuous | layout.binary).items()
+    }
+    for one, two in combinations(read, 2):
+        if read[one] != read[two] or two in layout.continuous:
+            continue
+        if one in layout.continuous:
+            text = (
+                f"{two!r} is a rule on {one!r}, itself a response: given one the other is certain"
+            )
+            text += ", which a copula cannot say; leave one of them out"
+        else:
+            text = f"{one!r} and {two!r} are rules on one column {read[one]!r}: {NESTED}"
+        yield Problem(text, error=False)
+
+
+def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
+    """Yield responses that are copied to both, and labels one of which is 1 only where another
+    is.
+    """
+    y = data.y.numpy()
+    places = {name: k for k, name in enumerate(data.responses)}
+    for name in layout.continuous | layout.binary:
+        if name in layout.patient_level:
+            continue
+        left, right = (y[:, places[f"{name}_{eye}"]] for eye in data.domains)
+        both = np.isfinite(left) & np.isfinite(right)
+        same = int((left[both] == right[both]).sum())
+        binary = name in layout.binary
+        rare = np.bincount(left[both].astype(int), minlength=2).min() if binary else ENOUGH
+        if both.sum() >= ENOUGH and rare >= 3 and same >= both.sum() * (1 if binary else 0.5):
+            text = (
+                f"{name!r} is the same in both {layout.organ}s of {same} of {both.sum()} patients: "
+                "was one value copied to both? A response of the patient belongs under "
+                "'patient_level'"
+            )
+            yield Problem(text, error=False)
+    for one, two in combinations(data.responses[data.continuous :], 2):
+        a, b = y[:, places[one]], y[:, places[two]]
+        if layout.eye_of(one) == layout.eye_of(two):
+            yield from _nested((one, a), (two, b))
+
+
+def _nested(one: tuple[str, np.ndarray], two: tuple[str, np.ndarray]) -> Iterator[Problem]:
+    (first, a), (second, b) = one, two
+    seen = np.isfinite(a) & np.isfinite(b)
+    for inner, x, outer, z in ((first, a, second, b), (second, b, first, a)):
+        ones, zeros = int((x[seen] == 1).sum()), int((z[seen] == 0).sum())
+        never = not ((x == 1) & (z == 0))[seen].any()
+        if never and ones * zeros >= 5 * seen.sum():
+            text = f"{inner!r} is 1 in {ones} patients and {outer!r} then always too: {NESTED}"
+            yield Problem(text, error=False)

@@ -1,0 +1,237 @@
+"""What photographs show: damage, doubts about one, and doubts that only all together raise."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+from scipy.ndimage import gaussian_filter
+
+from cevit_lib.datasets.dicom import is_dicom, read_dicom
+from cevit_lib.datasets.images import eight_bits
+from cevit_lib.datasets.kinds import no_photograph
+from cevit_lib.datasets.layout import LATERALITY
+from cevit_lib.errors import DataError
+
+TURNED = {
+    2: "mirrored",
+    3: "turned",
+    4: "mirrored",
+    5: "mirrored and turned",
+    6: "turned",
+    7: "mirrored and turned",
+    8: "turned",
+}
+EYE_IN_NAME = re.compile(r"(?<![A-Za-z])(OD|OS|right|left|R|L)(?![A-Za-z])", re.IGNORECASE)
+COMPANION = "is a companion file that macOS leaves, no photograph"
+SIDE = 32  # pixels of the small grey picture in which photographs are compared
+#: One minus the correlation of two small pictures' details: below it they are nearly the same. Of
+#: pictures that all are alike a tenth of what lies between neighbours is asked for, too.
+ALIKE, AMONG_ALIKE, FEW = 0.05, 0.1, 10
+BOTH = "looks like two photographs in one file, of which only the middle would be seen; cut it"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a file of a photograph showed.
+
+    Attributes
+    ----------
+    digest : str or None
+        SHA-256 of its bytes, of DICOM of its pixels; ``None`` where it cannot be used.
+    error : str or None
+    warnings : list of str
+    eye : str or None
+        The eye that the file's own header names.
+    shape : tuple of int
+        Width and height in pixels.
+    small : numpy.ndarray or None
+        The whole picture in grey, ``(32, 32)``, 0 to 255.
+    """
+
+    digest: str | None = None
+    error: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    eye: str | None = None
+    shape: tuple[int, int] = (0, 0)
+    small: np.ndarray | None = None
+
+
+def inspect(path: Path) -> Seen:
+    """Read one photograph as far as needed to know that all of it is there, and what it shows.
+
+    JPEG is decoded at an eighth; of PNG the checksum of every chunk is compared.
+    """
+    if path.name.startswith("._"):
+        return Seen(error=f"{COMPANION}; name the one without '._'")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        said = error.strerror or error
+        return Seen(error=f"cannot be read ({said}); restore it or empty the cell")
+    if not content:
+        return Seen(error="is empty (zero bytes); fetch it again")
+    if is_dicom(content):
+        return _inspect_dicom(path)
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            notes, shape = list(_doubts(picture, content)), picture.size
+            if picture.mode in ("I", "F"):
+                said = f"has 32 bits a pixel (mode {picture.mode}); save it with 8 or 16 bits"
+                return Seen(error=said)
+            if picture.format == "PNG":
+                picture.verify()
+        with Image.open(io.BytesIO(content)) as picture:
+            picture.draft("RGB", (64, 64))
+            small = _small(ImageOps.exif_transpose(eight_bits(picture)))
+    except Exception as error:  # whatever a damaged file provokes in a decoder: others remain
+        return Seen(error=no_photograph(content, error))
+    return Seen(hashlib.sha256(content).hexdigest(), None, notes, None, shape, small)
+
+
+def _small(picture: Image.Image) -> np.ndarray:
+    grey = picture.convert("RGB").convert("L")
+    return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
+
+
+def _doubts(picture: Image.Image, content: bytes) -> Iterator[str]:
+    """Yield what a photograph's header makes one wonder about."""
+    if ";16" in f"{picture.mode} {picture.tile}":
+        yield "has 16 bits a channel; it is scaled to 8"
+    elif picture.mode not in ("RGB", "L"):
+        yield f"has mode {picture.mode}, not RGB; it is converted, transparency is lost"
+    png = picture.format == "PNG" and not _has_exif(content)
+    orientation = 1 if png else picture.getexif().get(0x0112, 1)
+    how = TURNED.get(orientation, "")
+    if how:
+        doubt = ": is it the eye that the table says?" if "mirrored" in how else ""
+        yield f"is {how} by its EXIF tag (orientation {orientation}), which is honoured{doubt}"
+    if getattr(picture, "n_frames", 1) > 1:
+        yield f"has {picture.n_frames} pages; the first one is used"
+
+
+def _has_exif(content: bytes) -> bool:
+    """Tell whether a PNG may hold an orientation, also as ImageMagick once wrote it."""
+    return any(mark in content for mark in (b"eXIf", b"Raw profile type", b"XML:com.adobe.xmp"))
+
+
+def _inspect_dicom(path: Path) -> Seen:
+    try:
+        picture, header = read_dicom(path)
+    except DataError as error:
+        return Seen(error=str(error).removeprefix(f"image {path} "))
+    bits, frames = int(header.BitsStored), int(header.get("NumberOfFrames") or 1)
+    notes = [f"has {bits} bits a sample; it is scaled to 8"] if bits != 8 else []
+    notes += [f"has {frames} frames; the first one is used"] if frames > 1 else []
+    side = str(header.get("ImageLaterality") or header.get("Laterality") or "")
+    digest = hashlib.sha256(picture.tobytes()).hexdigest()
+    eye = {"R": "OD", "L": "OS"}.get(side)
+    return Seen(digest, None, notes, eye, picture.size, _small(picture))
+
+
+def eye_in_name(name: str) -> str | None:
+    """Return the eye that a file's name tells, ``None`` where it tells none or both."""
+    told = {LATERALITY[word.casefold()] for word in EYE_IN_NAME.findall(Path(name).stem)}
+    return told.pop() if len(told) == 1 else None
+
+
+def strange(seen: list[Seen], size: int) -> list[list[str]]:
+    """Return what to doubt of each photograph: empty, tiny, two in one, beside the others.
+
+    ``size`` is what they are brought to, in pixels.
+    """
+    shapes = np.array([each.shape for each in seen], dtype=float).reshape(-1, 2)
+    short, ratio = shapes.min(1, initial=np.inf), shapes[:, 0] / shapes[:, 1]
+    usual = (np.median(short), np.median(ratio)) if len(seen) else (0.0, 1.0)
+    said = []
+    for k, each in enumerate(seen):
+        notes, level = [], each.small.mean()
+        if each.small.std() < 3 or not 6 < level < 249:
+            shade = "black" if level < 40 else "white" if level > 215 else "of one shade"
+            notes.append(f"is {shade} (nearly) all over: no eye is to be seen")
+        if short[k] < max(size, usual[0] / 4):
+            notes.append(
+                f"has {each.shape[0]} x {each.shape[1]} pixels, fewer than the {size} it is "
+                f"brought to (the others: {usual[0]:.0f}); a thumbnail?"
+            )
+        stretched = max(ratio[k], 1 / ratio[k])
+        beside = max(ratio[k] / usual[1], usual[1] / ratio[k])
+        if stretched > 1.9 or beside > 1.6 or _parted(each.small) or _parted(each.small.T):
+            notes.append(BOTH)
+        said.append(notes)
+    return said
+
+
+def _parted(small: np.ndarray) -> bool:
+    """Tell whether a dark stripe in the middle parts two bright halves."""
+    bright = small.mean(0)
+    middle = SIDE // 2
+    least = min(bright[: middle - 2].max(), bright[middle + 2 :].max())
+    return least > 25 and bright[middle - 1 : middle + 1].max() < 0.2 * least
+
+
+def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
+    """Return pairs of photographs that are nearly the same: both numbers, and whether mirrored.
+
+    Compared are the details of the small pictures ``(n, 32, 32)``: brightness, contrast, size and
+    the quality of a JPEG do not count.
+    """
+    if len(small) < 2:
+        return []
+    details = np.array([each - gaussian_filter(each, 2.0) for each in small])
+    details -= details.mean((1, 2), keepdims=True)
+    details /= np.maximum(np.linalg.norm(details, axis=(1, 2), keepdims=True), 1e-6)
+
+    def apart(start: int, step: int) -> np.ndarray:
+        """Return how far each of 512 pictures is from all others, mirrored where step is -1."""
+        rows = details[start : start + 512]
+        far = 1 - np.tensordot(rows, details[:, :, ::step], ([1, 2], [1, 2]))
+        if step > 0:
+            far[np.arange(len(rows)), start + np.arange(len(rows))] = np.inf
+        return far
+
+    starts = range(0, len(small), 512)
+    nearest = np.concatenate([apart(start, 1).min(1) for start in starts])
+    limit = min(ALIKE, AMONG_ALIKE * np.median(nearest)) if len(small) >= FEW else ALIKE / 10
+    limit, found = max(limit, ALIKE / 100), []
+    for start in starts:
+        for step in (1, -1):
+            pairs = np.argwhere(np.triu(apart(start, step) < limit, start + 1))
+            found += [(int(i) + start, int(j), step < 0) for i, j in pairs]
+    return found
+
+
+def disc_places(small: np.ndarray) -> np.ndarray:
+    """Return how far right of the middle the brightest spot lies, ``(n,)``, -1/2 to 1/2."""
+    if not len(small):
+        return np.empty(0)
+    y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE - 0.5
+    bright = [gaussian_filter(each, 1.0) - gaussian_filter(each, 6.0) for each in small]
+    spots = np.where(np.hypot(x, y) < 0.42, np.array(bright), -np.inf).reshape(len(small), -1)
+    return x.ravel()[spots.argmax(1)]
+
+
+def exchanged(places: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return which photographs have their disc where the other eye's lie; nobody, where the discs
+    of right and left eyes lie alike.
+
+    Parameters
+    ----------
+    places : (n,) array
+        From :func:`disc_places`.
+    right : (n,) booleans
+        Whether it stands in the place of a right eye.
+    """
+    nobody = np.zeros(len(places), dtype=bool)
+    if min(right.sum(), (~right).sum()) < 8:
+        return nobody
+    ends = np.median(places[~right]), np.median(places[right])
+    gap, middle = ends[1] - ends[0], np.mean(ends)
+    wrong = (places - middle) * np.where(right, 1, -1) * np.sign(gap) < -abs(gap) / 4
+    return wrong if abs(gap) > 0.12 and wrong.mean() < 0.2 else nobody
