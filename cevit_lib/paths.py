@@ -1,18 +1,19 @@
-"""Where things lie: the project's root, its results, the data folder that the user names, and
-outputs, which are tried before the work and appear whole or not at all."""
+"""Where things lie: the project's root, its results, the data folder that the user names; and files
+that appear whole or not at all."""
 
 import contextlib
 import errno
 import glob
 import os
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from cevit_lib.errors import DataError, OutputError, torn_write
+from cevit_lib.errors import DataError, OutputError
 
 LEFT_OVER_SECONDS = 86_400.0
 """Older temporary files are of a process that was killed."""
@@ -59,39 +60,6 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
     )
 
 
-def check_output(
-    path: str | os.PathLike,
-    kind: Literal["file", "folder"],
-    option: str = "",
-    inputs: Iterable[str | os.PathLike] = (),
-) -> None:
-    """Try, before any work, whether an output can be written where it is to go.
-
-    Raises
-    ------
-    OutputError
-        It is of the wrong kind, one of the inputs, below a file, or in a folder that takes none.
-    """
-    path = Path(path).expanduser()
-    said = f"{option} {path}".strip()
-    if path.exists() and path.is_dir() != (kind == "folder"):
-        seen, other = ("folder", "file") if path.is_dir() else ("file", "folder")
-        raise OutputError(f"{said} is a {seen}; name a {other} to write.")
-    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
-        raise OutputError(
-            f"{said} is read by this command and left as it is; name another file to write."
-        )
-    there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    there = there.parent if kind == "file" and there == path else there
-    if not there.is_dir():
-        raise OutputError(f"{said} cannot be written: {there} is a file, no folder.")
-    try:
-        with tempfile.TemporaryFile(dir=there) as tried:
-            tried.write(bytes(4096))
-    except OSError as error:
-        raise OutputError(f"{said} cannot be written ({_why(error)}); nothing was done.") from error
-
-
 @contextlib.contextmanager
 def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes ``path`` at the end, so that nobody meets a half of it.
@@ -127,7 +95,7 @@ def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
         if not isinstance(error, OSError) and not torn_write(error):
             raise
         raise OutputError(
-            f"{_why(error)}: could not write {path}; what was there before is untouched. Free some "
+            f"{why(error)}: could not write {path}; what was there before is untouched. Free some "
             "space or name another place, and give the same command again."
         ) from error
     finally:
@@ -146,6 +114,14 @@ def sweep(folder: Path, pattern: str) -> None:
                 path.unlink()
 
 
-def _why(error: BaseException) -> str:
+def torn_write(error: BaseException) -> bool:
+    """Tell whether torch could not write on: it says nothing of the disk that was full."""
+    return isinstance(error, RuntimeError) and bool(
+        re.search("unexpected pos|PytorchStreamWriter", str(error))
+    )
+
+
+def why(error: BaseException) -> str:
+    """Say in few words why something could not be written."""
     full = torn_write(error) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     return "the disk is full" if full else (getattr(error, "strerror", None) or str(error))

@@ -10,8 +10,7 @@ import argparse
 import json
 
 from cevit_lib.clinic.devices import claim
-from cevit_lib.errors import at_least, guarded
-from cevit_lib.paths import check_output
+from cevit_lib.edge import at_least, check_output, guarded
 from studies.study import find
 
 

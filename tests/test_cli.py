@@ -11,7 +11,8 @@ import pytest
 
 from cevit_lib import __version__
 from cevit_lib.clinic import cli
-from cevit_lib.errors import FAULT_OF_OURS, DataError, NotConvergedWarning
+from cevit_lib.edge import FAULT_OF_OURS
+from cevit_lib.errors import DataError, NotConvergedWarning
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "torchvision", "timm", "peft", "papermill", "pandas", "scipy", "matplotlib")

@@ -141,7 +141,7 @@ def test_citation_says_what_a_reader_needs():
 
 
 # Who may import whom: room -> the rooms that it may read.
-GROUND = {"errors", "paths"}
+GROUND = {"errors", "paths", "edge"}
 SERVICES = GROUND | {
     "metrics",
     "records",
@@ -150,6 +150,7 @@ SERVICES = GROUND | {
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
+    "edge": {"errors", "paths"},
     "metrics": GROUND,
     "records": GROUND,
     "runner": GROUND,

@@ -27,7 +27,8 @@ from pathlib import Path
 import yaml
 from filelock import FileLock, Timeout
 
-from cevit_lib.errors import NotebookError, ParameterError, guarded, in_words
+from cevit_lib.edge import guarded, in_words
+from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root
 from tools.dress import dress, scan
 from tools.inputs import changed, remember

@@ -24,7 +24,8 @@ import nbformat
 import yaml
 
 from cevit_lib import __version__
-from cevit_lib.errors import NotebookError, guarded
+from cevit_lib.edge import guarded
+from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
 from tools.pages import EXECUTED, alone, jupyter_book
 from tools.teaching import write_slides, write_student

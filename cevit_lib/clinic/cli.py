@@ -14,8 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from cevit_lib import __version__
-from cevit_lib.errors import guarded
-from cevit_lib.paths import check_output
+from cevit_lib.edge import check_output, guarded
 
 OPTIONS = "cevit_lib.clinic.options"
 # name: (help, function that declares the options, function that runs)

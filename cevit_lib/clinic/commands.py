@@ -21,8 +21,8 @@ from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.datasets import PairedEyes
+from cevit_lib.edge import check_output
 from cevit_lib.errors import CevitError, ParameterError
-from cevit_lib.paths import check_output
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
 from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cevit_lib.errors import at_least
+from cevit_lib.edge import at_least
 
 COUNT, SEED, RATE = at_least(1), at_least(0), at_least(1e-12, whole=False)
 #: A Vision Transformer for a laptop's processor.

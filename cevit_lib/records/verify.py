@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cevit_lib.errors import DataError, ProvenanceError, at_least
+from cevit_lib.edge import at_least
+from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.paths import results_folder
 from cevit_lib.records.build import record_id
 from cevit_lib.records.recipes import STUDIES, imported, recipe_of, refit_name

@@ -6,7 +6,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from cevit_lib.errors import NotebookError, ParameterError, at_least
+from cevit_lib.edge import at_least
+from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root
 from cevit_lib.runner.notebook import (
     find_notebook,

@@ -1,0 +1,148 @@
+"""The edge of every command: numbers are read, outputs are tried before the work, and whatever was
+raised ends as one sentence."""
+
+import argparse
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+from cevit_lib.errors import CevitError, OutputError
+from cevit_lib.paths import torn_write, why
+
+#: Status of a command that met a fault of the program itself (``EX_SOFTWARE``).
+FAULT_OF_OURS = 70
+
+
+def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
+    """Return a reader of a command's numbers: finite, not below ``lowest``, whole unless told."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not lowest <= value < 1e15 or (whole and value != int(value)):
+            kind = "whole number" if whole else "number"
+            raise argparse.ArgumentTypeError(f"{text!r}: give a {kind} of at least {lowest:g}")
+        return int(value) if whole else value
+
+    return read
+
+
+def check_output(
+    path: str | os.PathLike,
+    kind: Literal["file", "folder"],
+    option: str = "",
+    inputs: Iterable[str | os.PathLike] = (),
+) -> None:
+    """Try, before any work, whether an output can be written where it is to go.
+
+    Raises
+    ------
+    OutputError
+        It is of the wrong kind, one of the inputs, below a file, or in a folder that takes none.
+    """
+    path = Path(path).expanduser()
+    said = f"{option} {path}".strip()
+    if path.exists() and path.is_dir() != (kind == "folder"):
+        seen, other = ("folder", "file") if path.is_dir() else ("file", "folder")
+        raise OutputError(f"{said} is a {seen}; name a {other} to write.")
+    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
+        raise OutputError(
+            f"{said} is read by this command and left as it is; name another file to write."
+        )
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    there = there.parent if kind == "file" and there == path else there
+    if not there.is_dir():
+        raise OutputError(f"{said} cannot be written: {there} is a file, no folder.")
+    try:
+        with tempfile.TemporaryFile(dir=there) as tried:
+            tried.write(bytes(4096))
+    except OSError as error:
+        raise OutputError(f"{said} cannot be written ({why(error)}); nothing was done.") from error
+
+
+def guarded(
+    name: str,
+    work: Callable[[], int],
+    *,
+    missing: Callable[[str], str] = lambda package: f"pip install {package}",
+    refused: int = 2,
+) -> int:
+    """Do a command's work and return its status; whatever it raises becomes one sentence.
+
+    Parameters
+    ----------
+    name : str
+        Of the command, before the sentence.
+    work : callable
+        Returns the status.
+    missing : callable
+        Says what brings a package that is not installed.
+    refused : int
+        The status where an error of ours has none of its own.
+    """
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read has enough; Python's last flush must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except KeyboardInterrupt:
+        status, said = 130, "interrupted"
+    except CevitError as error:
+        status, said = getattr(error, "exit_status", refused), str(error)
+    except Exception as error:
+        status, said = refused, in_words(error)
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "cevit_lib").startswith(
+            "cevit_lib"
+        ):
+            said = f"the package {error.name!r} is not installed; {missing(error.name)}"
+        elif said is None:
+            status, said = FAULT_OF_OURS, _fault_of_ours(error)
+    print(f"{name}: {said}", file=sys.stderr)
+    return status
+
+
+def in_words(error: BaseException) -> str | None:
+    """Return a sentence on what the system or a file did, ``None`` for a fault of the program."""
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, MemoryError) or "out of memory" in text.lower():
+        return (
+            f"out of memory ({text or 'the processor'}); make the batch or the photographs smaller."
+        )
+    if isinstance(error, UnicodeError):
+        return f"what should be text in UTF-8 is not ({text}); save it as UTF-8 and try again."
+    if not isinstance(error, OSError):
+        return "the disk is full or gone; free some space" if torn_write(error) else None
+    place = f"{error.filename}: " if error.filename else ""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            told = "the disk is full; free some space and give the same command again."
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            told = f"{error.strerror}; name a place where you may read and write."
+        case errno.ENOENT:
+            told = "does not exist; look at the name."
+        case _:
+            told = f"{error.strerror or text}; name another place or look at this one."
+    return place + told
+
+
+def _fault_of_ours(error: BaseException) -> str:
+    """Return where a fault of the program is; its whole account goes to a file."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    said = f"a fault of the program ({what}, {os.path.basename(last.filename)}:{last.lineno})"
+    try:
+        handle, path = tempfile.mkstemp(prefix="cevit-fault-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+            traceback.print_exception(error, file=stream)
+    except OSError:
+        return said
+    return f"{said}; please report it with {path}, which says how it came about."
