@@ -30,8 +30,10 @@ from studies.verdicts import (
 )
 from studies.verdicts.ledger import LEDGER, entries, fingerprint
 from studies.verdicts.moved import MOVED, YOUNGER
+from studies.verdicts.predictions import PREDICTIONS
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
+RULES = {claim.key: claim for claim in [*CLAIMS, *PREDICTIONS] if claim.decide}
 STUDIES = sorted(
     {
         "formula-checks",
@@ -274,8 +276,8 @@ def git(*words):
 
 def test_the_ledger_has_each_rule_as_it_is():
     known = entries()
-    assert list(known) == [claim.key for claim in CLAIMS if claim.decide]
-    changed = [key for key, entry in known.items() if entry[0] != fingerprint(BY_KEY[key])]
+    assert list(known) == list(RULES)
+    changed = [key for key, entry in known.items() if entry[0] != fingerprint(RULES[key])]
     assert not changed, (
         f"rules of {changed} changed: run python -m studies.verdicts.ledger, commit, then make "
         "their records anew; where only the code moved, put the old commit back into the line"
@@ -294,7 +296,7 @@ def test_rules_are_older_than_the_code_that_made_their_records():
         elif line.startswith("\t"):
             key, _, *since = line.split()
             evidence = Reading()
-            judge(BY_KEY[key], evidence)
+            judge(RULES[key], evidence)
             rule = place.get(since[0] if since else commit, len(order))  # else: in no commit yet
             if evidence.commits and rule > min(place[name] for name in evidence.commits):
                 younger.add(key)

@@ -5,7 +5,8 @@ A verdict is never typed. ``judge(claim)`` reads the records that the claim name
 those studies has no record the verdict is "not run yet", where the claim is about images that are
 not public it is "cannot be tested here", and otherwise the claim's rule looks at the numbers. A
 claim, its place, its rule in words with its threshold, the repairs that were tried and the rule
-itself stand together, in ``model.py``, ``overfitting.py`` and ``runs.py``, in the paper's order.
+itself stand together, in ``model.py``, ``overfitting.py``, ``lemmas.py``, ``simulation.py`` and
+``runs.py``, in the paper's order.
 """
 
 from collections.abc import Callable

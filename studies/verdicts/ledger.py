@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType
 
 from studies.verdicts.judge import CLAIMS, WORDS, Claim
+from studies.verdicts.predictions import PREDICTIONS
 
 LEDGER = Path(__file__).with_name("ledger.txt")
 
@@ -32,7 +33,8 @@ def fingerprint(claim: Claim) -> str:
         if ast.get_docstring(tree):
             tree.body = tree.body[1:]
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Verdict":
+            called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            if called in ("Verdict", "Outcome"):
                 node.args = node.args[:1]
         parts[function.__name__] = ast.unparse(tree)
         for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*parts}:
@@ -55,7 +57,7 @@ def entries() -> dict[str, list[str]]:
 def main() -> None:
     """Enter rules that are new or changed; they date from the commit that is made next."""
     known, lines = entries(), []
-    for claim in filter(lambda claim: claim.decide, CLAIMS):
+    for claim in filter(lambda claim: claim.decide, [*CLAIMS, *PREDICTIONS]):
         now, was = fingerprint(claim), known.get(claim.key, [""])
         lines.append(" ".join([claim.key, *(was if was[0] == now else [now])]))
     LEDGER.write_text("\n".join(lines) + "\n", encoding="utf-8")

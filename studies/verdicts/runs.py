@@ -1,9 +1,7 @@
-"""The claims on what was run: the toy example, the simulation, the hospital's images, and the
-discussion.
+"""The claims on what was run: the toy example, the hospital's images, and the discussion; those of
+Section 5 stand in ``simulation``.
 """
 
-from cevit_lib.records import paper_numbers
-from studies.comparison import cohen_d_z
 from studies.verdicts.judge import (
     IN_PART,
     NOT_REPRODUCED,
@@ -17,23 +15,6 @@ from studies.verdicts.judge import (
     private,
 )
 
-PAPERS_ARM, CONTROL = (
-    "fmcem",
-    "empirical",
-)  # the paper's copula loss; the same epochs under the empirical loss
-SUBSTANTIAL = 0.2  # the paper's bound for Cohen's d
-RECORDED = {
-    "MAE_L": "MAE y1",
-    "MAE_R": "MAE y2",
-    "ACC_L": "ACC y3",
-    "ACC_R": "ACC y4",
-    "AUC_L": "AUC y3",
-    "AUC_R": "AUC y4",
-}
-GAIN = (
-    "reproduced if d_z over the folds has the printed sign and exceeds .2 for both eyes, against "
-    "the empirical loss at equal epochs and against the warm-up; in part if for one of these four"
-)
 WITHIN = (
     "reproduced if a setting with right thresholds is within .02 of what is printed, in part if "
     "another reading is, or the signs agree"
@@ -80,53 +61,6 @@ def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     )
     counts += "found by a search)"
     return Verdict(word, f"{counts}; bias over all settings: {', '.join(spans)}")
-
-
-def _fold_values(records: list[dict], arm: str, metric: str) -> list[float]:
-    """A metric of an arm's last epoch in every fold, in the order of data sets and folds; NaN where
-    undefined.
-    """
-    ordered = sorted(
-        records, key=lambda r: (r["configuration"]["dataset"], r["configuration"]["fold"])
-    )
-    values = [r["metrics"][arm][RECORDED[metric]] for r in ordered]
-    return [float("nan") if value is None else float(value) for value in values]
-
-
-def _whole_grid(evidence) -> list[dict]:
-    """Records of the simulation, if every fold of every data set has one."""
-    printed = evidence.printed("simulation")
-    wanted, found = (
-        printed["datasets"]["value"] * printed["folds"]["value"],
-        evidence.records("simulation"),
-    )
-    if len(found) < wanted:
-        raise MissingRecordError(f"{len(found)} of {wanted} folds of simulation have a record")
-    return found
-
-
-def gain_verdict(records: list[dict], names: tuple[str, ...]) -> Verdict:
-    """Judge the gain of the paper's arm in some metrics: against the same epochs without copula,
-    and the warm-up.
-
-    Reproduced if Cohen's d_z over the folds has the printed sign and exceeds 0.2 for every metric
-    and against both; in part if it does for one metric against one of them.
-    """
-    printed = paper_numbers("table_simulation")["comparisons"]["CeViT vs. ViT"]
-    large, told = [], []
-    for name in names:
-        ours = _fold_values(records, PAPERS_ARM, name)
-        d = {b: cohen_d_z(ours, _fold_values(records, b, name)) for b in (CONTROL, "warm-up")}
-        large += [
-            value * printed[name]["d"] > 0 and abs(value) > SUBSTANTIAL for value in d.values()
-        ]
-        told.append(
-            f"{name} d = {d[CONTROL]:+.2f} at equal epochs, {d['warm-up']:+.2f} against the "
-            "warm-up "
-            f"(printed {printed[name]['d']:+.2f})"
-        )
-    word = REPRODUCED if all(large) else IN_PART if any(large) else NOT_REPRODUCED
-    return Verdict(word, "; ".join(told))
 
 
 @claim(
@@ -224,49 +158,6 @@ def toy_speed(evidence):
         else NOT_REPRODUCED,
         f"{min(ratios):.0f} to {max(ratios):.0f} times faster than the sampler in this repository",
     )
-
-
-@claim(
-    "Section 5",
-    "rho12 is strongly and rho34 also underestimated.",
-    "reproduced if the mean errors are below -.1 and -.02",
-    "simulation",
-    "simulation.html",
-)
-def simulation_gamma(evidence):
-    at = {"rho12": (0, 1), "rho34": (2, 3)}
-    errors: dict[str, list[float]] = {name: [] for name in at}
-    for record in _whole_grid(evidence):
-        ours, truth = (record["parameters"][name]["correlation"] for name in (PAPERS_ARM, "true"))
-        for name, (i, j) in at.items():
-            errors[name].append(ours[i][j] - truth[i][j])
-    r12, r34 = (sum(errors[name]) / len(errors[name]) for name in at)
-    low = [r12 < -0.1, r34 < -0.02]
-    return Verdict(
-        REPRODUCED if all(low) else IN_PART if any(low) else NOT_REPRODUCED,
-        f"mean error of fMCEM's rho12 {r12:+.3f}, of rho34 {r34:+.3f}",
-    )
-
-
-@claim(
-    "Section 5, table",
-    "The copula loss lowers the MAE of both eyes.",
-    GAIN,
-    "simulation",
-    "simulation.html",
-)
-def simulation_mae(evidence):
-    return gain_verdict(_whole_grid(evidence), ("MAE_L", "MAE_R"))
-
-
-@claim("Section 5, table", "It raises the accuracy.", GAIN, "simulation", "simulation.html")
-def simulation_acc(evidence):
-    return gain_verdict(_whole_grid(evidence), ("ACC_L", "ACC_R"))
-
-
-@claim("Section 5, table", "It raises the AUC.", GAIN, "simulation", "simulation.html")
-def simulation_auc(evidence):
-    return gain_verdict(_whole_grid(evidence), ("AUC_L", "AUC_R"))
 
 
 private(
