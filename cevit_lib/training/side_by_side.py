@@ -303,10 +303,7 @@ class SideBySide:
         several processes where there are many.
         """
         if repr(source.estimator()) == "MaximumLikelihood()":
-            there = [
-                [own.to(self.ensemble.device) for own in side] for side in (outputs, responses)
-            ]
-            found = estimate_many(*there, initial)
+            found = estimate_many(outputs, responses, initial)  # a few numbers: no device's work
             each = zip(found.parameters, found.converged.tolist(), strict=True)
             return [usable(*own)[0] for own in each]
         pairs = zip(outputs, responses, strict=True)

@@ -99,6 +99,7 @@ class Batch:
         self.clock.mark("data")
         parts = {part: stacked(self.patients, part) for part in ("train", "held-out", "test")}
         self.arms: dict[str, Followed] = {}
+        self.warm_ups: dict[Recipe, tuple[AlgorithmThree, Followed]] = {}
         self.fresh = SideBySide(
             _ensemble(fits, device, compiled), members, parts, self.order, watch=self.follow
         )
@@ -149,6 +150,10 @@ class Batch:
         further = arm.endswith(", further")
         kind = arm.removesuffix(", further").removesuffix(", tuned")
         settings = recipe_of(arm, self.first["recipe"])
+        if kind == "empirical" and not further:
+            steps, self.arms[arm] = self._warmed_up(Recipe(**settings))
+            self._seen(arm, steps.networks, steps.traces["warm-up"])
+            return
         if not further and kind not in SOURCES:
             networks = self.fresh.copy()
             recipe = Recipe(**settings)
@@ -159,14 +164,22 @@ class Batch:
         halves = settings["epochs"] // 2, settings["epochs"] - settings["epochs"] // 2
         first = settings if further else settings | {"epochs": halves[0]}
         second = settings | (FURTHER_RECIPE if further else {"epochs": halves[1]})
-        sources = {kind: SOURCES[kind]} if kind in SOURCES else {}
-        steps = AlgorithmThree(self.fresh.copy(), Recipe(**first), Recipe(**second), sources)
-        steps.warm_up()
+        steps, _ = self._warmed_up(Recipe(**first))
+        steps.further = Recipe(**second)
+        steps.sources = {kind: SOURCES[kind]} if kind in SOURCES else {}
         found = steps.estimate().get(kind)
         networks = steps.train(arm, found, order=FURTHER)
-        self.arms.pop("warm-up")
         self.arms[arm].estimates = found
         self._seen(arm, networks, steps.traces[arm])
+
+    def _warmed_up(self, recipe: Recipe) -> tuple[AlgorithmThree, Followed]:
+        """Return Algorithm 3 after its step 1, which all arms with one recipe for it share."""
+        if recipe not in self.warm_ups:
+            steps = AlgorithmThree(self.fresh.copy(), recipe, recipe, {})
+            steps.warm_up()
+            self.clock.mark(f"{recipe.epochs} epochs of the empirical loss")
+            self.warm_ups[recipe] = steps, self.arms.pop("warm-up")
+        return self.warm_ups[recipe]
 
     def _seen(self, arm: str, networks: SideBySide, trace: list[list[dict]]) -> None:
         self.arms[arm].finish(networks, trace)
@@ -195,28 +208,32 @@ class Batch:
 
     def contents(self) -> list[dict[str, Any]]:
         """Return what the records of the fits hold."""
-        count = range(len(self.fits))
-        if self.device.type == "cuda":
-            found = Parallel(n_jobs=-1, prefer="threads")(delayed(self.content)(k) for k in count)
-        else:
-            found = [self.content(k) for k in count]
+        workers = -1 if self.device.type == "cuda" else 1
+        jobs = [delayed(read)(*self.predicted(k)) for k in range(len(self.fits))]
+        found = Parallel(n_jobs=workers)(jobs)
         self.clock.mark("metrics")
-        return found
+        return [self.content(k, metrics) for k, metrics in enumerate(found)]
 
-    def content(self, k: int) -> dict[str, Any]:
+    def predicted(self, k: int) -> tuple[Tensor, Tensor, dict[str, tuple]]:
+        """Return a member's test responses, their true regression functions, and by arm and epoch
+        its outputs and copula parameters.
+        """
+        truth = self.data[k].truth.outputs[local(self.data[k], self.fresh.parts["test"][k])]
+        rows = {"truth": (truth, self.truths[k])}
+        for name, arm in self.arms.items():
+            for when, (outputs, used) in arm.read.items():
+                key = f"{name}, {BEST[when]}" if when in BEST else name
+                rows[key] = (outputs[k].clone(), used[k])
+        return self.fresh.responses("test")[k], truth, rows
+
+    def content(self, k: int, metrics: dict[str, dict]) -> dict[str, Any]:
         """Return what the record of a fit holds, its arms in the order in which they were made."""
         own, part, c = self.data[k], self.patients[k], self.first
-        at = local(own, self.fresh.parts["test"][k])
-        y, truth = self.fresh.responses("test")[k], own.truth.outputs[at]
-        metrics: dict[str, Any] = {"truth": scores(truth, y, self.truths[k])}
         parameters = {"true": self.truths[k].to_dict()}
         for name, arm in self.arms.items():
             recipe = recipe_of(name, c["recipe"])
-            for when, (outputs, used) in arm.read.items():
-                key = f"{name}, {BEST[when]}" if when in BEST else name
-                metrics[key] = scores(outputs[k], y, used[k]) | errors_to(outputs[k], truth)
-                if when in BEST:
-                    metrics[key]["epoch"] = int(arm.best_epoch[when][k])
+            for when, told in BEST.items():
+                metrics[f"{name}, {told}"]["epoch"] = int(arm.best_epoch[when][k])
             shown = (arm.estimates or arm.read["last"][1])[k]
             rate, epochs = recipe["learning_rate"], recipe["epochs"]
             parameters[name] = shown.to_dict() | {"epochs": epochs, "learning_rate": rate}
@@ -225,7 +242,7 @@ class Batch:
             "metrics": rounded(metrics),
             "parameters": parameters,
             "trace": rounded({name: arm.columns(k) for name, arm in self.arms.items()}),
-            "arrays": self._errors(k, truth),
+            "arrays": self._errors(k),
             "notes": f"synthetic data {own.hash}, split {_split_hash(own, part)}: "
             f"{len(part['train'])} patients to train on, {len(part['held-out'])} held out, "
             f"{len(part['test'])} to test; {self.how}",
@@ -234,13 +251,13 @@ class Batch:
             "device": self.device,
         }
 
-    def _errors(self, k: int, truth: Tensor) -> dict[str, np.ndarray] | None:
+    def _errors(self, k: int) -> dict[str, np.ndarray] | None:
         """Return the errors of the first test patients' means, where errors were drawn again."""
         if not self.fits[k][0]["redraw"]:
             return None
-        read = {name: arm.read["last"][0][k] for name, arm in self.arms.items()}
-        errors = [(outputs - truth)[:KEPT_ERRORS, :2].numpy() for outputs in read.values()]
-        return {"errors": np.stack(errors).astype(np.float16), "arms": np.array(list(read))}
+        _, truth, rows = self.predicted(k)
+        errors = [(rows[arm][0] - truth)[:KEPT_ERRORS, :2].numpy() for arm in self.arms]
+        return {"errors": np.stack(errors).astype(np.float16), "arms": np.array(list(self.arms))}
 
 
 def truth_of(own: SyntheticPairs) -> CopulaParameters:
@@ -431,6 +448,14 @@ def criteria(networks: SideBySide, loss: Callable) -> dict[str, np.ndarray]:
         rmse = (outputs - y)[..., :2].square().mean(1).sqrt().mean(-1)
         brier = (outputs[..., 2:].sigmoid() - y[..., 2:]).square().mean((1, 2))
     return {"own": own.cpu().double().numpy(), "common": (rmse + brier).cpu().double().numpy()}
+
+
+def read(y: Tensor, truth: Tensor, rows: dict[str, tuple]) -> dict[str, dict]:
+    """Return the metrics of each row of predictions."""
+    return {
+        name: scores(outputs, y, used) | ({} if name == "truth" else errors_to(outputs, truth))
+        for name, (outputs, used) in rows.items()
+    }
 
 
 def empirical(scale: Standardisation, outputs: Tensor, y: Tensor) -> float:
