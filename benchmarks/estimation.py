@@ -3,18 +3,22 @@ Gibbs sampler.
 
     python -m benchmarks.estimation             writes results/estimation-speed/<id>.json
     python -m benchmarks.estimation --quick     a few seconds, prints only
+    python -m benchmarks.estimation --members --device cuda    many members at once, prints only
 
 Every ratio compares numbers of one run, interleaved. Times are processor seconds of one thread (the
-minimum over repeats), so that other work on the machine disturbs them little.
+minimum over repeats), so that other work on the machine disturbs them little; those of many members
+at once are by the clock on the wall.
 """
 
 import argparse
+import functools
 import platform
 import re
 import resource
 import subprocess
 import sys
 import time
+import timeit
 import warnings
 from pathlib import Path
 
@@ -22,7 +26,13 @@ import numpy as np
 import torch
 
 from cevit_lib.datasets.toy import ToyExample
-from cevit_lib.estimation import ExactEM, FastMCEM, MaximumLikelihood, RankLikelihoodMCMC
+from cevit_lib.estimation import (
+    ExactEM,
+    FastMCEM,
+    MaximumLikelihood,
+    RankLikelihoodMCMC,
+    estimate_many,
+)
 from cevit_lib.records import new_record, write_record
 from studies.estimation.plug_in import plug_in_outputs
 
@@ -40,6 +50,8 @@ GOALS = {
     "n = 10^6, peak MiB beyond the imports": ("MiB", 1024.0),
     "Gibbs / FastMCEM": ("at least", 30.0),
     "Gibbs / MaximumLikelihood": ("at least", 8.0),
+    "25 members": ("ms", 40.0),
+    "50 members, an epoch later": ("ms", 50.0),
 }
 
 
@@ -103,6 +115,27 @@ def against_n(sizes, repeats: int) -> dict:
     return columns
 
 
+def side_by_side(device: str, repeats: int) -> dict:
+    """Return the least milliseconds of 25 and 50 estimates at n = 800, from scratch and from those
+    of an epoch before, when each output was off by 0.1."""
+    samples = [ToyExample(800, BETA, rng=SEED + member).sample() for member in range(50)]
+    late, y = (
+        torch.tensor(np.array(side), device=device)
+        for side in ([each.outputs for each in samples], [each.y for each in samples])
+    )
+    early = late + 0.1 * torch.randn(late.shape, generator=torch.manual_seed(SEED)).to(late)
+    found = {}
+    for members in (25, 50):
+        data = late[:members], y[:members]
+        before = estimate_many(early[:members], y[:members]).parameters
+        for when, start in (("", None), (", an epoch later", before)):
+            times = timeit.repeat(
+                functools.partial(estimate_many, *data, start), repeat=repeats, number=1
+            )
+            found[f"{members} members{when}"] = 1e3 * min(times)
+    return found
+
+
 def peak_mib(n: int) -> float:
     """Return by how many MiB the peak memory of a fresh process rises from its imports to the end
     of a fit."""
@@ -133,14 +166,14 @@ def high_water_mark() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def verdicts(small: dict, large: dict, memory: dict) -> dict:
+def verdicts(small: dict, large: dict, memory: dict, members: dict) -> dict:
     """Return goal -> (measured, goal, met)."""
     milliseconds = {name: 1e3 * found["seconds"] for name, found in small.items()}
     gibbs = small["Gibbs, 2,500 sweeps"]["seconds"]
     at = dict(zip(large["n"], large["FastMCEM.seconds"], strict=True))
     measured = {
         "FastMCEM, an iteration": milliseconds["FastMCEM"] / small["FastMCEM"]["iterations"],
-        **{name: milliseconds[name] for name in milliseconds if name in GOALS},
+        **{name: ms for name, ms in (milliseconds | members).items() if name in GOALS},
         "Gibbs / FastMCEM": gibbs / small["FastMCEM"]["seconds"],
         "Gibbs / MaximumLikelihood": gibbs / small["MaximumLikelihood"]["seconds"],
     }
@@ -160,14 +193,22 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    torch.set_num_threads(1)
+    parser.add_argument("--members", action="store_true", help="many members at once only")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the members")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    quick = options.quick
+    torch.set_num_threads(options.threads)
     start = time.perf_counter()
+    members = side_by_side(options.device, 5 if quick else 50)
+    print({name: round(ms, 1) for name, ms in members.items()})
+    if options.members:
+        return
     small = at_800(1 if quick else 7)
     large = against_n((100, 1_000) if quick else [10**k for k in range(2, 7)], 1 if quick else 3)
     sizes = [10_000] if quick else [10_000, 100_000, 1_000_000]
     memory = {"n": sizes, "mib": [peak_mib(n) for n in sizes]}
-    found = verdicts(small, large, memory)
+    found = verdicts(small, large, memory, members)
     for name, line in found.items():
         word = "met" if line["met"] else "MISSED"
         print(f"{name:42s} {line['measured']:9.3g}  goal {line['kind']} {line['goal']:g}  {word}")
@@ -179,7 +220,8 @@ def main() -> None:
         "n": 800,
         "sweeps": 2500,
         "machine": platform.machine(),
-        "threads": 1,
+        "threads": options.threads,
+        "device of the members": options.device,
         "clock": "process time, minimum over repeats",
     }
     content = {
@@ -187,7 +229,7 @@ def main() -> None:
         "seconds": time.perf_counter() - start,
         "device": "cpu",
     }
-    metrics = {"at 800": small, "goals": found}
+    metrics = {"at 800": small, "members": members, "goals": found}
     print(write_record(new_record(STUDY, configuration, [SEED], metrics, **content)))
 
 

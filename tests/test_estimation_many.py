@@ -62,11 +62,11 @@ def test_any_number_of_lengths_beside_two_labels(p0):
 def test_the_start_is_forgotten_and_a_good_one_saves_passes(members):
     cold = estimate_many(*members)
     near = estimate_many(*members, cold.parameters)
-    far = [
-        CopulaParameters(random_correlation(4, np.random.default_rng(k)), [9, 0.3])
-        for k in (1, 2, 3)
-    ]
-    far = estimate_many(*members, [*far, cold.parameters[0]])
+    almost_one = torch.eye(4, dtype=torch.float64)
+    almost_one[2, 3] = almost_one[3, 2] = 0.9999
+    matrices = [random_correlation(4, np.random.default_rng(k)) for k in (1, 2, 3)]
+    far = [CopulaParameters(matrix, [9, 0.3]) for matrix in (*matrices, almost_one)]
+    far = estimate_many(*members, far)
     assert (near.n_iter == 1).all() and far.converged.all()
     for one, other in zip(cold.parameters, far.parameters, strict=True):
         torch.testing.assert_close(one.correlation, other.correlation, rtol=0, atol=1e-7)

@@ -178,12 +178,12 @@ def _expansion(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _newton_step(gradient: Tensor, hessian: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the steps (members, k), uphill where the likelihood is not concave, too; and whether
-    they are the last: there is a summit, and next to nothing to gain."""
+    """Return the steps (members, k), uphill where the likelihood is not concave, too, and whether
+    they are the last, with next to nothing to gain."""
     values, vectors = torch.linalg.eigh(hessian)
     along = (gradient[:, None] @ vectors)[:, 0] / values.abs().clamp_min(LEAST_CURVATURE)
     step = (vectors @ along.unsqueeze(-1)).squeeze(-1)
-    last = ((gradient * step).sum(-1) < 2 * LEAST_GAIN) & (values[:, -1] < 0)
+    last = (gradient * step).sum(-1) < 2 * LEAST_GAIN
     return step / (step.abs().amax(-1, keepdim=True) / LARGEST_STEP).clamp_min(1.0), last
 
 
