@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
-from cevit_lib.errors import CevitError, OutputError
+from cevit_lib.errors import CevitError, OutputError, ParameterError
 from cevit_lib.paths import torn_write, why
 
 #: Status of a command that met a fault of the program itself (``EX_SOFTWARE``).
@@ -32,6 +32,35 @@ def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
         return int(value) if whole else value
 
     return read
+
+
+def read_mapping(path: Path, what: str = "the file") -> dict:
+    """Return the names and values in a YAML or JSON file.
+
+    Raises
+    ------
+    ParameterError
+        It is missing, of another kind, no mapping, or has a key twice, of which one would be lost.
+    """
+    import yaml
+
+    class Strict(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            keys = [key.value for key, _ in node.value]
+            if twice := [key for key in keys if keys.count(key) > 1]:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"{twice[0]!r} stands twice in the block of line {line}")
+            return super().construct_mapping(node, deep)
+
+    try:
+        content = yaml.load(path.read_text("utf-8-sig"), Strict)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise ParameterError(f"{what} {path} cannot be read: {said}") from None
+    if not isinstance(content or {}, dict):
+        kind = type(content).__name__
+        raise ParameterError(f"{what} {path} must hold lines 'name: value', got {kind}.")
+    return content or {}
 
 
 def check_output(

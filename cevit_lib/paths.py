@@ -1,5 +1,5 @@
-"""Where things lie: the project's root, its results, the data folder that the user names; and files
-that appear whole or not at all."""
+"""Where things lie: the project's root, its results, the data folder that the user names; files
+that appear whole or not at all; and the processors that are granted."""
 
 import contextlib
 import errno
@@ -112,6 +112,15 @@ def sweep(folder: Path, pattern: str) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > LEFT_OVER_SECONDS:
                 path.unlink()
+
+
+def granted_cores() -> int:
+    """Return how many processors this process may use: its affinity, its control group's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        count = min(count, max(1, int(quota) // int(period)))
+    return count or 1
 
 
 def torn_write(error: BaseException) -> bool:

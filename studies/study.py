@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
+from cevit_lib.paths import granted_cores
 from cevit_lib.records import (
     add_arms,
     find_record,
@@ -241,8 +242,10 @@ class Study:
         self, scale: str, folder: Any, device: str | None, numbers: list[int], report=print
     ) -> list[str]:
         """Fit a share and write its records; return why parts of it have none."""
-        wanted, begun, told = self.settings(scale), time.perf_counter(), []
+        wanted, begun, told, done = self.settings(scale), time.perf_counter(), [], 0
         todo = [self._missing(wanted[k], scale, folder) for k in numbers]
+        where = device or (_accelerators()[0] or f"the CPU ({granted_cores()} cores)")
+        report(f"{self.name}: {len(todo)} fits on {where}; the first one's time tells how long")
         for part in self._parts(todo):
             try:
                 made = self._fitted(part, scale, device)
@@ -252,8 +255,10 @@ class Study:
             for fit, record in zip(part, made, strict=True):
                 stored = self._stored(fit, scale, folder)
                 write_record(record, folder) if stored is None else add_arms(stored, record, folder)
-            took = f"{time.perf_counter() - begun:.0f} s"
-            report(f"{self.name}: {len(part)} of {len(numbers)} fits made after {took}")
+            took, done = time.perf_counter() - begun, done + len(part)
+            left = took / done * (len(todo) - done) / 3600
+            made = f"{done} of {len(todo)} fits made after {took:.0f} s"
+            report(f"{self.name}: {made}, about {left:.1f} hours left")
         return told
 
     def _parts(self, fits: list[Fit]) -> list[list[Fit]]:
@@ -359,10 +364,12 @@ def _in_workers(make: Callable, tasks: list[tuple]) -> list[str]:
     """Make each task in a process of its own; joblib's workers stay, with all that they have
     compiled.
     """
+    import torch
     from joblib import Parallel, delayed
 
     work = delayed(_in_worker)
-    threads = max(1, (os.cpu_count() or 1) // len(tasks))
+    # torch's own number is what the user's OMP_NUM_THREADS says, where it says anything
+    threads = min(torch.get_num_threads(), max(1, granted_cores() // len(tasks)))
     told = Parallel(n_jobs=len(tasks), batch_size=1)(work(make, task, threads) for task in tasks)
     return [f"{task[2]}, {line}" for task, lines in zip(tasks, told, strict=True) for line in lines]
 

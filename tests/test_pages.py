@@ -87,6 +87,7 @@ def test_a_good_page_passes_the_scan(tmp_path):
 
 
 ERROR = output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
+RATED = {"papermill": {"parameters": {"rate": 0.2}}}
 SMOKED = {"papermill": {"parameters": {"scale": "smoke"}}}
 
 
@@ -95,7 +96,8 @@ SMOKED = {"papermill": {"parameters": {"scale": "smoke"}}}
     [
         (cell("1 / 0", [ERROR]), {}, "cell 1: failed with ZeroDivisionError: division by zero"),
         (cell("fit()", count=None), {}, "cell 1: was not executed ('fit()')"),
-        (cell(), SMOKED, "was run at scale=smoke"),
+        (cell("rate: float = 0.1", tags=["parameters"]), RATED, "was run at rate=0.2, not as it"),
+        (cell(), SMOKED, "was run at scale='smoke', not as"),
         # whatever the parameters say: the mark of the badge and the one across a figure give it
         # away
         (cell(outputs=[said("SMOKE RUN · record 12ab34…")]), {}, "numbers of a smoke run"),

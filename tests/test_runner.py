@@ -2,6 +2,7 @@
 loses nothing."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cevit_lib.errors import NotebookError, ParameterError
+from cevit_lib.errors import NotebookError, OutputError, ParameterError
 from cevit_lib.runner import check_parameters, declared_parameters, run_notebook
 from cevit_lib.runner import run as run_module
 from cevit_lib.runner.notebook import read_notebook
@@ -353,7 +354,12 @@ def test_parameter_files(tmp_path):
         "rate": "1e-4",
         "seeds": [3, 4],
     }  # YAML 1.1 reads 1e-4 as a word
-    for content, message in (("- 1\n", "name: value"), ("a: [\n", "cannot be read")):
+    for content, message in (
+        ("- 1\n", "name: value"),
+        ("a: [\n", "cannot be read"),
+        ("a: 1\nb: 2\na: 3\n", "'a' stands twice"),
+        ("\0", "cannot be read"),
+    ):
         file.write_text(content)
         with pytest.raises(ParameterError, match=message):
             read_parameter_file(file)
@@ -373,8 +379,15 @@ def test_pairs_on_the_command_line_may_hold_negative_numbers():
 
 
 def test_a_smoke_run_without_output_does_not_replace_a_page_of_the_book(page):
-    assert default_output(page, "smoke").parent == ROOT / "build" / "smoke"
-    assert default_output(page, "stored") == ROOT / "book" / "executed" / "tiny.ipynb"
+    declared = {"scale": (str, "stored"), "rate": (float, 1e-4)}
+    for values, folder in (
+        ({"scale": "smoke"}, "build/smoke"),
+        ({"scale": "stored", "rate": 1e-4}, "book/executed"),
+        ({}, "book/executed"),
+        ({"rate": 1e-3}, "build/run"),  # another page than the book's
+        ({"scale": "paper"}, "build/run"),
+    ):
+        assert default_output(page, values, declared) == ROOT / folder / "tiny.ipynb"
 
 
 @pytest.mark.parametrize(
@@ -401,6 +414,77 @@ def test_full_disk_is_named_and_the_earlier_page_untouched(page, tmp_path, monke
     with pytest.raises(NotebookError, match="the disk is full"):
         run_notebook(page, output=output)
     assert output.read_text() == "an earlier run"
+
+
+@pytest.mark.parametrize("name, told", [("x.md", "NAME.ipynb"), (".", "is a folder")])
+def test_an_output_that_cannot_be_meant_is_refused(page, no_kernel, tmp_path, name, told):
+    output = tmp_path / "x.ipynb"
+    output.mkdir()
+    with pytest.raises((OutputError, ParameterError), match=told):
+        run_notebook(page, output=output.with_name(name) if name != "." else output)
+
+
+def test_the_source_is_never_the_output(page, no_kernel, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    copy = tmp_path / "tiny.ipynb"
+    nbformat.write(read_notebook(page), copy)
+    before = copy.read_bytes()
+    with pytest.raises(OutputError, match="is read by this command"):
+        run_notebook(copy, output=copy)
+    assert copy.read_bytes() == before
+
+
+def test_an_executed_notebook_runs_again_with_its_defaults(ended, tmp_path):
+    folder = ended["fine"][3]
+    first = folder / "deep" / "fine.ipynb"
+    assert json.loads(first.read_text())["metadata"]["papermill"]["parameters"]["rate"] == 1e-3
+    again = run_notebook(first, {"seeds": [5]}, output=tmp_path / "again.ipynb")
+    text = again.read_text()
+    assert "(0.0001, [5], True, 'smoke')" in text and text.count("injected-parameters") == 2
+    ran = json.loads(text)["metadata"]["papermill"]["parameters"]
+    assert ran["rate"] == 1e-4 and ran["seeds"] == [5], "what was run, not what was given"
+
+
+def test_the_kernel_is_of_this_python_whatever_kernels_are_installed(page, tmp_path, monkeypatch):
+    spec = tmp_path / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    assert run_notebook(page, output=tmp_path / "out.ipynb").is_file()
+
+
+def test_a_library_that_is_not_ours_is_named(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "HERE", tmp_path / "other")
+    with pytest.raises(NotebookError, match="imported cevit_lib from .*; run it by the cevit of"):
+        run_notebook(page, output=tmp_path / "out.ipynb")
+
+
+@pytest.mark.parametrize(
+    "status, told",
+    [(-11, "SIGSEGV ended it"), (3, "ended with status 3"), (-9, "ran out of memory")],
+)
+def test_the_end_of_a_kernel_is_told_as_it_was(status, told):
+    from cevit_lib.runner.engine import Watch
+
+    watch = Watch("tiny")
+    code = f"import os; os.kill(os.getpid(), {-status}) if {status} < 0 else os._exit({status})"
+    watch.process = subprocess.Popen([sys.executable, "-c", code])
+    watch.process.wait()
+    assert told in watch.end_of_kernel()
+
+
+def test_a_long_cell_says_that_it_is_at_work(monkeypatch):
+    from types import SimpleNamespace
+
+    from cevit_lib.runner import engine
+
+    monkeypatch.setattr(engine, "_HEARTBEAT_SECONDS", 0.01)
+    stream = io.StringIO()
+    watch = engine.Watch("tiny", stream)
+    watch.cell_started(SimpleNamespace(source="# why\nfit()"), 0)
+    wait_for(lambda: "still at work" in stream.getvalue(), 10)
+    watch.cell_executed(None, 0, {"content": {"status": "ok"}})
+    assert re.search(r"tiny \[1/0\] still at work after 0.\d s  fit\(\)", stream.getvalue())
 
 
 def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):

@@ -3,6 +3,7 @@ reader."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import nbformat
 
 from cevit_lib.paths import project_root
+from cevit_lib.runner import declared_parameters
 
 #: The badge's mark of a smoke run, and the one across a figure.
 SMOKE_MARKS = ("SMOKE RUN", "smoke run: not a result")
@@ -32,13 +34,21 @@ def scan(path: Path) -> list[str]:
     faults = []
     if (size := path.stat().st_size) > LARGEST_PAGE:
         faults.append(f"is {size / 1e6:.1f} MB large, more than {LARGEST_PAGE / 1e6:.0f} MB")
-    injected = notebook.metadata.get("papermill", {}).get("parameters", {})
-    if injected.get("scale") == "smoke":
-        faults.append("was run at scale=smoke")
+    ran = notebook.metadata.get("papermill", {}).get("parameters", {})
+    for name, value in ({"scale": "stored"} | _declared(notebook)).items():
+        if ran.get(name, value) != value:
+            faults.append(f"was run at {name}={ran[name]!r}, not as it is declared")
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type == "code" and cell.source.strip():
             faults += [f"cell {number}: {fault}" for fault in _cell_faults(cell)]
     return faults
+
+
+def _declared(notebook) -> dict[str, object]:
+    """Return the defaults of a page's parameters, as JSON would have them."""
+    cells = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    known = declared_parameters(cells[0].source) if cells else {}
+    return json.loads(json.dumps({name: default for name, (_, default) in known.items()}))
 
 
 def _cell_faults(cell) -> Iterable[str]:

@@ -6,6 +6,7 @@ when it is to be done.
 """
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -127,10 +128,16 @@ def _run(options: argparse.Namespace) -> int:
     """Try every output that was named, then do the work."""
     outputs = OUTPUTS.get(options.command, {})
     inputs = [value for name, value in vars(options).items() if name not in outputs]
-    named = [one for one in inputs if isinstance(one, str | Path)]
+    named = [
+        one
+        for value in inputs
+        for one in (value if isinstance(value, list) else [value])
+        if isinstance(one, str | Path)
+    ]
     for name, kind in outputs.items():
         if getattr(options, name, None) is not None:
             check_output(getattr(options, name), kind, f"--{name}", named)
+    os.environ["MATPLOTLIBRC"] = os.devnull  # a report does not look as the user's own figures do
     with warnings.catch_warnings():
         warnings.showwarning = _in_words(options.command, warnings.showwarning)
         return resolve_name(COMMANDS[options.command][2])(options)

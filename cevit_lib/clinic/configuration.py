@@ -18,6 +18,7 @@ from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, sp
 from cevit_lib.datasets.cells import read_cells
 from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.paths import granted_cores
 from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
@@ -258,7 +259,7 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "by CEVIT_IMAGES."
         )
     table, layout = Path(table), configuration["layout"]
-    report = check(table, Path(folder), layout, os.cpu_count() or 1, responses)
+    report = check(table, Path(folder), layout, granted_cores(), responses)
     if errors := report.errors:
         more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
         done = "fitted" if responses else "predicted"

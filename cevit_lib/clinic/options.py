@@ -6,11 +6,11 @@ Imported before any command runs, so nothing heavy is imported here.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from cevit_lib.edge import at_least
+from cevit_lib.paths import granted_cores
 
 COUNT, SEED, RATE = at_least(1), at_least(0), at_least(1e-12, whole=False)
 #: A Vision Transformer for a laptop's processor.
@@ -282,7 +282,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=SEED, default=0, help="of the division into folds")
     add("--strict", action="store_true", help="warnings count as errors")
-    cores = min(8, os.cpu_count() or 1)
+    cores = min(8, granted_cores())
     add("--workers", type=COUNT, default=cores, help="files read at the same time")
 
 

@@ -94,6 +94,7 @@ def commit_and_dirty(
 ) -> tuple[str | None, bool]:
     """Return the commit and whether anything but ``results/`` differs from it.
 
+    Asked is the clone that the library was imported from, or the one that ``CEVIT_ROOT`` names.
     With a repository, git answers, and a commit that is passed in must be the one checked out. On a
     machine that holds a copy without its history, the sender passes ``CEVIT_COMMIT`` and
     ``CEVIT_CODE_HASH``, both printed by ``python -m cevit_lib.records`` in the clean clone; the
@@ -105,7 +106,7 @@ def commit_and_dirty(
     ProvenanceError
         The commit that was passed in is not the one checked out.
     """
-    root = root or project_root()
+    root = root or _imported_root()
     commit = commit or os.environ.get("CEVIT_COMMIT") or None
     top = _git(root, "rev-parse", "--show-toplevel")
     if top and Path(top).resolve() == root.resolve():
@@ -123,12 +124,22 @@ def commit_and_dirty(
 
 
 def _is_imported_from(root: Path) -> bool:
-    """Tell whether the code that runs is the code that git was asked about (an installed copy may
-    be another).
+    """Tell whether the code that runs is the code that git was asked about (an installed copy, or
+    another clone's environment, may be another).
     """
+    for name in SOURCE:  # the studies only where they are imported
+        module = sys.modules.get(name)
+        here = Path(module.__file__).resolve().parents[1] if module else root
+        if here != root.resolve() and source_hash(here, (name,)) != source_hash(root, (name,)):
+            return False
+    return True
+
+
+def _imported_root() -> Path:
+    """Return the clone from which this library was imported, else the folder that is worked in."""
     here = Path(__file__).resolve().parents[2]
-    one = ("cevit_lib",)
-    return here == root.resolve() or source_hash(here, one) == source_hash(root, one)
+    named = os.environ.get("CEVIT_ROOT") or not (here / "_toc.yml").is_file()
+    return project_root() if named else here
 
 
 def device_facts(device=None) -> dict:

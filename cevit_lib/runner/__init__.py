@@ -10,11 +10,13 @@ A page begins with ``check_parameters`` (see there for the two cells) and ends w
 ``book``).
 """
 
+import json
 import os
+import sys
 
-from cevit_lib.runner.parameters import check_parameters, coerce, declared_parameters
+from cevit_lib.runner.parameters import CHECKED, check_parameters, coerce, declared_parameters
 from cevit_lib.runner.reads import watch_reads, write_reads
-from cevit_lib.runner.run import NONCE, run_notebook
+from cevit_lib.runner.run import HERE, NONCE, run_notebook
 
 __all__ = ["check_parameters", "coerce", "declared_parameters", "finished", "run_notebook"]
 
@@ -25,8 +27,10 @@ def finished() -> None:
     """Tell the runner that the notebook came to its end; the last cell of every page calls it.
 
     The runner puts a fresh nonce into the kernel's environment and believes in success only when
-    this call prints it back. Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
+    this call prints it back, with the parameters as they were checked and where the library is.
+    Without a runner (Jupyter, Colab, plain papermill) nothing is printed.
     """
     write_reads()
     if os.environ.get(NONCE):
-        print(f"finished {os.environ[NONCE]}")
+        live = {"parameters": CHECKED, "library": str(HERE), "python": sys.prefix}
+        print(f"finished {os.environ[NONCE]} {json.dumps(live, default=str)}")

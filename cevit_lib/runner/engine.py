@@ -5,11 +5,15 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+from ipykernel.kernelspec import make_ipkernel_cmd
+from jupyter_client.kernelspec import KernelSpec
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from traitlets.config import Config
@@ -18,6 +22,8 @@ from traitlets.config import Config
 _LONGEST_SOCKET = 100
 # nbclient sends a shutdown request, after half of this SIGTERM, after the other half SIGKILL
 _SHUTDOWN_SECONDS = 3.0
+# a cell that runs longer says so, again and again
+_HEARTBEAT_SECONDS = 300.0
 # what the kernel's client has to say is said by NotebookError, in words
 _QUIET = logging.getLogger("cevit_lib.runner.kernel")
 _QUIET.addHandler(logging.NullHandler())
@@ -36,26 +42,54 @@ class Stopped(KeyboardInterrupt):
 
 class Watch:
     """What happens in one run: the running cell, the kernel's process group, and a line for each
-    cell that ended."""
+    cell that ended or runs for long; with ``relay`` also what cells print."""
 
-    def __init__(self, name: str, stream=None):
-        self.name, self.stream = name, stream or sys.stderr
+    def __init__(self, name: str, stream=None, relay: bool = False):
+        self.name, self.stream, self.relay = name, stream or sys.stderr, relay
         self.total, self.number, self.line, self.started = 0, 0, "", 0.0
         self.group: int | None = None
+        self.process: subprocess.Popen | None = None
         self.last_words = ""
+        self._ended = threading.Event()
 
     def cell_started(self, cell, cell_index) -> None:
         lines = [line.strip() for line in cell.source.splitlines()]
         code = [line for line in lines if line and not line.startswith("#")]
         self.line = (code or lines or [""])[0]
         self.number += 1
-        self.started = time.monotonic()
+        self.started, self._ended = time.monotonic(), threading.Event()
+        threading.Thread(target=self._beat, args=(self._ended,), daemon=True).start()
 
     def cell_executed(self, cell, cell_index, execute_reply) -> None:
-        seconds = time.monotonic() - self.started
-        failed = "FAILED after " if execute_reply["content"]["status"] == "error" else ""
+        failed = execute_reply["content"]["status"] == "error"
+        self._tell("FAILED after " if failed else "")
+        self.stop()
+
+    def stop(self) -> None:
+        """Let the heartbeat end."""
+        self._ended.set()
+
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(_HEARTBEAT_SECONDS):
+            self._tell("still at work after ")
+
+    def _tell(self, how: str) -> None:
         place = f"{self.name} [{self.number}/{self.total}]"
-        print(f"{place} {failed}{seconds:.1f} s  {self.line[:80]}", file=self.stream, flush=True)
+        took = f"{time.monotonic() - self.started:.1f} s"
+        print(f"{place} {how}{took}  {self.line[:80]}", file=self.stream, flush=True)
+
+    def end_of_kernel(self) -> str:
+        """Say how the kernel's process ended."""
+        status = self.process.poll() if self.process is not None else None
+        if status is not None and status >= 0:
+            return f"its process ended with status {status}, as os._exit does"
+        name = signal.Signals(-status).name if status else "SIGKILL"
+        if name == "SIGKILL":
+            return (
+                "if nobody killed it, the machine most likely ran out of memory: use a smaller "
+                "scale or batch"
+            )
+        return f"{name} ended it, a fault of compiled code: PYTHONFAULTHANDLER=1 shows where"
 
     def where(self) -> str:
         """Name the running cell as a reader finds it: by number and first line."""
@@ -65,15 +99,30 @@ class Watch:
 
 
 class StrictClient(PapermillNotebookClient):
-    """papermill's client, which also tells the watch the kernel's process group."""
+    """papermill's client with a kernel of this very Python, whatever kernels are installed where;
+    it also tells the watch the kernel's process group."""
 
     watch: Watch
+
+    def create_kernel_manager(self):
+        """Make the manager and name the kernel ourselves."""
+        manager = super().create_kernel_manager()
+        command = make_ipkernel_cmd()
+        manager._kernel_spec = KernelSpec(argv=command, display_name="Python 3", language="python")
+        return manager
+
+    def process_message(self, msg, cell, cell_index):
+        """Relay what a long run prints."""
+        if self.watch.relay and msg["msg_type"] == "stream":
+            print(msg["content"]["text"], end="", file=self.watch.stream, flush=True)
+        return super().process_message(msg, cell, cell_index)
 
     def start_new_kernel(self, **kwargs):
         """Start the kernel and note its process group (a kernel that is cut off here ends itself
         with its parent)."""
         super().start_new_kernel(**kwargs)
         self.watch.group = getattr(self.km.provisioner, "pgid", None)
+        self.watch.process = getattr(self.km.provisioner, "process", None)
 
 
 class StrictEngine(NBClientEngine):
@@ -89,7 +138,7 @@ class StrictEngine(NBClientEngine):
         watch=None,
         env=None,
         kernel_folder=None,
-        start_timeout=60,
+        start_timeout=180,
         **papermill,
     ):
         """Run all cells; papermill calls this, with more than is of use here."""
@@ -114,6 +163,7 @@ class StrictEngine(NBClientEngine):
                 try:
                     return client.execute(env=env, cwd=kernel_folder, stdout=said, stderr=said)
                 finally:
+                    watch.stop()
                     end_group(watch.group)
                     said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
                     watch.last_words = " / ".join(

@@ -28,17 +28,22 @@ def find_notebook(name: str) -> Path:
     if path.suffix == "" and page.is_file():
         return page
     pages = sorted(found.stem for found in page.parent.glob("*.md"))
+    if not pages and path.suffix == "":
+        raise NotebookError(
+            f"no notebook {name!r}: the pages lie in a clone of the compendium, and "
+            f"{project_root()} is none; go into one, set CEVIT_ROOT, or give the path of a file"
+        )
     close = get_close_matches(path.stem, pages, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise NotebookError(
-        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages) or 'there is none yet'}) "
+        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages)}) "
         "or give the path of a .md or .ipynb file"
     )
 
 
 def read_notebook(path: Path):
-    """Return the notebook of a MyST Markdown or .ipynb file: no outputs, kernel ``python3``, ids
-    that never change.
+    """Return the notebook of a MyST Markdown or .ipynb file: no outputs, nothing that an earlier
+    run injected, kernel ``python3``, ids that never change.
 
     A cell's id is the hash of its source, so regenerating an unchanged page gives the same bytes,
     and editing one cell changes one id.
@@ -67,6 +72,11 @@ def read_notebook(path: Path):
             f"{path} cannot be read as a notebook: {type(error).__name__}: {error}"
         ) from None
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.cells = [
+        cell
+        for cell in notebook.cells
+        if "injected-parameters" not in cell.metadata.get("tags", [])
+    ]
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]

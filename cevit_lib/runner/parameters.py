@@ -14,6 +14,8 @@ _NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "t
 _NAMES |= {"dict": dict, "Literal": Literal}
 _WORDS = {"true": "true", "false": "false", "none": "null", "null": "null"}
 _HUGE = 1e300  # neither infinity nor NaN nor an integer that no float can hold
+#: What ``check_parameters`` let pass in this process, by name.
+CHECKED: dict = {}
 _AS_JSON = str.maketrans({"'": '"', "(": "[", ")": "]"})
 
 
@@ -71,6 +73,7 @@ def check_parameters(spec: dict, namespace: dict) -> None:
             faults.append(str(error))
     if faults:
         raise ParameterError("; ".join(faults))
+    CHECKED.update({name: namespace[name] for name in spec})
 
 
 def unknown_parameter(name: str, known) -> str:

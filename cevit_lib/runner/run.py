@@ -1,14 +1,17 @@
 """``cevit run``: papermill, strictly."""
 
 import errno
+import glob
+import json
 import os
+import re
 import secrets
 import sys
 from pathlib import Path
 
-from cevit_lib.edge import at_least
+from cevit_lib.edge import at_least, check_output, read_mapping
 from cevit_lib.errors import NotebookError, ParameterError
-from cevit_lib.paths import project_root
+from cevit_lib.paths import project_root, sweep
 from cevit_lib.runner.notebook import (
     find_notebook,
     has_sentinel,
@@ -18,6 +21,8 @@ from cevit_lib.runner.notebook import (
 from cevit_lib.runner.parameters import coerce, unknown_parameter
 
 NONCE = "CEVIT_RUN_NONCE"
+HERE = Path(__file__).resolve().parents[1]
+"""The folder of the library that runs."""
 
 
 def add_run_arguments(parser) -> None:
@@ -58,9 +63,9 @@ def add_run_arguments(parser) -> None:
     parser.add_argument(
         "--start-timeout",
         type=at_least(0.1, whole=False),
-        default=60,
+        default=180,
         metavar="SECONDS",
-        help="longest time for the kernel to start, papermill's --start-timeout (default: 60)",
+        help="longest time for the kernel to start, papermill's --start-timeout (default: 180)",
     )
 
 
@@ -96,19 +101,9 @@ def read_parameter_file(path: Path) -> dict:
     Raises
     ------
     ParameterError
-        It is missing, not YAML, or not a mapping of names.
+        It is missing, not YAML, not a mapping of names, or has a name twice.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ParameterError(f"the parameter file {path} cannot be read: {error}") from None
-    if not isinstance(content or {}, dict):
-        raise ParameterError(
-            f"the parameter file {path} must hold lines 'name: value', got {type(content).__name__}"
-        )
-    return content or {}
+    return read_mapping(path, "the parameter file")
 
 
 def checked_parameters(declared: dict, given: dict) -> dict:
@@ -132,11 +127,15 @@ def checked_parameters(declared: dict, given: dict) -> dict:
     return values
 
 
-def default_output(path: Path, scale) -> Path:
-    """Return where a run goes that names no output; a smoke run never replaces a page of the
-    book."""
+def default_output(path: Path, values: dict, declared: dict) -> Path:
+    """Return where a run goes that names no output: only a run of the page as it is declared
+    replaces a page of the book."""
+    scale = values.get("scale", declared.get("scale", (str, None))[1])
+    own = all(value == declared[name][1] for name, value in values.items())
     folder = ("build", "smoke") if scale == "smoke" else ("book", "executed")
-    return project_root().joinpath(*folder, f"{path.stem}.ipynb")
+    return project_root().joinpath(*folder if own or scale == "smoke" else ("build", "run")) / (
+        f"{path.stem}.ipynb"
+    )
 
 
 def run_notebook(
@@ -145,7 +144,7 @@ def run_notebook(
     *,
     output=None,
     timeout: float | None = None,
-    start_timeout: float = 60,
+    start_timeout: float = 180,
     stream=None,
 ) -> Path:
     """Execute a notebook and put the result in place only if it finished.
@@ -186,12 +185,16 @@ def run_notebook(
             f"{path.name}: the last code cell must call finished() (from cevit_lib.runner), "
             "or a run that stops early cannot be told from one that ends"
         )
-    scale = values.get("scale", declared.get("scale", (str, None))[1])
-    output = Path(output).expanduser().resolve() if output else default_output(path, scale)
+    output = Path(output) if output else default_output(path, values, declared)
+    output = output.expanduser().resolve()
+    if output.suffix != ".ipynb":
+        raise ParameterError(f"--output {output}: what is written is a notebook, NAME.ipynb.")
+    check_output(output, "file", "--output", [path])
     failed = output.with_name(f"{output.stem}.failed.ipynb")
     temporary = output.with_name(f".{output.stem}.{os.getpid()}-{secrets.token_hex(4)}.ipynb")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        sweep(output.parent, f".{glob.escape(output.stem)}.*-*.ipynb")
         _execute(path, values, temporary, failed, (timeout, start_timeout), stream)
         os.replace(temporary, output)
         failed.unlink(missing_ok=True)
@@ -211,12 +214,12 @@ def run_notebook(
 def _execute(path: Path, values: dict, temporary: Path, failed: Path, limits, stream) -> None:
     """Run to the end in ``temporary``, or raise ``NotebookError`` that names the cell."""
     import papermill
-    from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import CellControlSignal
 
     from cevit_lib.runner.engine import Stopped, Watch, stop_on_signals
 
-    nonce, root, watch = secrets.token_hex(8), str(project_root()), Watch(path.stem, stream)
+    nonce, root = secrets.token_hex(8), str(project_root())
+    watch = Watch(path.stem, stream, relay=values.get("scale") == "paper")
     # the CUDA setting must be there before a kernel touches a GPU; a bar's ten thousand lines must
     # not be in a page
     env = {
@@ -224,6 +227,7 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, limits, st
         "TQDM_DISABLE": "1",
         "PYTHONWARNINGS": "ignore:IProgress not found",  # of a progress bar that no page shows
         **os.environ,
+        "MATPLOTLIBRC": os.devnull,  # the reader's own settings are not the page's
         NONCE: nonce,
         "CEVIT_ROOT": root,
     }
@@ -248,7 +252,6 @@ def _execute(path: Path, values: dict, temporary: Path, failed: Path, limits, st
         papermill.PapermillExecutionError,
         CellControlSignal,
         RuntimeError,
-        NoSuchKernel,
         Stopped,
     ) as error:
         kept = f". The notebook up to there is {failed}" if temporary.is_file() else ""
@@ -269,38 +272,44 @@ def _explain(error: BaseException, watch, timeout) -> str:
             return f"{watch.where()} ran longer than --timeout {timeout:g} s and was ended"
         case "Stopped":
             return f"stopped by {error} in {watch.where()}; the kernel was ended"
-        case "NoSuchKernel":
-            return (
-                "no kernel 'python3' is installed; "
-                "python -m ipykernel install --sys-prefix --name python3 makes it"
-            )
         case "NotebookError":
             return str(error)
         case _ if watch.number:
-            return (
-                f"the kernel died in {watch.where()}; if nobody killed it, the machine most likely "
-                f"ran out of memory: use a smaller scale or batch{said}"
-            )
+            return f"the kernel died in {watch.where()}; {watch.end_of_kernel()}{said}"
         case kind:
-            return f"the kernel did not start: {kind}: {error}{said}"
+            return (
+                f"the kernel did not start: {kind}: {error}{said}; where the file system is slow, "
+                "give it longer by --start-timeout SECONDS"
+            )
 
 
 def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
-    """Believe in the end only where the last cell printed the nonce; then forget it and this
-    machine's paths."""
+    """Believe in the end only where the last cell printed the nonce, and in the page only where our
+    library ran it; then forget the nonce and this machine's paths."""
     import nbformat
 
     last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
-    if nonce not in "".join(output.get("text", "") for output in last.get("outputs", [])):
+    printed = "".join(output.get("text", "") for output in last.get("outputs", []))
+    said = re.search(rf"finished {nonce} (.*)", printed)
+    if said is None:
         raise NotebookError(
             "it stopped before its last cell, finished(), although every cell that ran succeeded "
             "(an exit() or quit()?)"
+        )
+    live = json.loads(said[1])
+    if live["library"] != str(HERE):
+        raise NotebookError(
+            f"its cells imported cevit_lib from {live['library']}, this command is of {HERE}; run "
+            "it by the cevit of that folder's environment"
         )
     last.outputs = []
     for cell in notebook.cells:
         if "injected-parameters" in cell.metadata.get("tags", []):
             cell["id"] = "injected-parameters"
     notebook.metadata.papermill.update(
-        input_path=path.name, output_path=None, environment_variables={}
+        input_path=path.name,
+        output_path=None,
+        environment_variables={},
+        parameters=live["parameters"],  # as they were when the work began, not as they were given
     )
     temporary.write_text(nbformat.writes(notebook) + "\n", "utf-8")

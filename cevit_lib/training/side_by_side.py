@@ -1,6 +1,5 @@
 """The stages of many fits side by side: their losses, their epochs, their estimates."""
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from cevit_lib.copula import (
 from cevit_lib.errors import ParameterError
 from cevit_lib.estimation import estimate_many
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
+from cevit_lib.paths import granted_cores
 from cevit_lib.training.algorithm import CROSS_FIT, left_out_outputs
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.loop import autocast
@@ -308,7 +308,7 @@ class SideBySide:
             return [usable(*own)[0] for own in each]
         pairs = zip(outputs, responses, strict=True)
         jobs = [delayed(_estimated)(source.estimator(), own.clone(), y) for own, y in pairs]
-        workers = min(os.cpu_count() or 1, max(1, len(jobs) // 10))  # one starts in some seconds
+        workers = min(granted_cores(), max(1, len(jobs) // 10))  # one starts in some seconds
         return [CopulaParameters.from_dict(one) for one in Parallel(n_jobs=workers)(jobs)]
 
 

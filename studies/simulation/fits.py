@@ -10,7 +10,6 @@ one program (``cevit_lib.training.side_by_side``); a fit's numbers do not depend
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import TrainingError
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
 from cevit_lib.metrics import evaluate
+from cevit_lib.paths import granted_cores
 from cevit_lib.records import rounded
 from cevit_lib.training import Recipe, Standardisation, find_device, streams
 from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
@@ -287,7 +287,7 @@ class Clock:
 def assemble(fits: list[Fit], device: torch.device) -> tuple[list, list, Members]:
     """Return data sets, patients' rows by part, and ``Members``; a data set's images are once."""
     wanted = {_data_of(c): (c, seed) for c, seed in fits}
-    drawn = Parallel(n_jobs=min(os.cpu_count() or 1, len(wanted)), prefer="threads")(
+    drawn = Parallel(n_jobs=min(granted_cores(), len(wanted)), prefer="threads")(
         delayed(draw)(c, seed) for c, seed in wanted.values()
     )
     unique = dict(zip(wanted, drawn, strict=True))
