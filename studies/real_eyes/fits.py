@@ -52,8 +52,8 @@ SMOKE = {"repeats": 1, "bootstrap": 50, "replications": 2, "patients": 40}
 def settings(study: str, scale: str) -> list[Fit]:
     """Return configuration and seed of every record."""
     if study == "real-eyes-errors":
-        correlations = (0.0, 0.25, 0.5, 0.75, 0.9) if scale != "smoke" else (0.0, 0.75)
-        wanted = [{"correlation": r, "patients": 100, "replications": 1000} for r in correlations]
+        correlations = (0.0, 0.3, 0.6, 0.9) if scale != "smoke" else (0.0, 0.6)
+        wanted = [{"correlation": r, "patients": 100, "replications": 400} for r in correlations]
     else:
         wanted = [
             {"source": available(source, scale), "limits": limits, **_own(study)}
