@@ -160,7 +160,7 @@ def test_patients_without_responses_are_predicted_by_the_models_own_layout(done,
 def test_what_is_measured_updates_the_rest_and_only_that(done, eyes, tmp_path, capsys):
     words = ["predict", "--model", done / "models" / "all", *own(eyes)[:4]]
     assert cevit(*words, "--table", tmp_path / "plain.csv") == 0
-    assert "the patients on whom the model was fitted" in capsys.readouterr().out
+    assert "30 of these patients have ids of patients on whom" in capsys.readouterr().out
     assert cevit(*words, "--table", tmp_path / "right.csv", "--measured", "OD") == 0
     assert cevit(*words, "--table", tmp_path / "all.csv", "--measured") == 0
     plain, right, whole = (read(tmp_path / f"{name}.csv") for name in ("plain", "right", "all"))
@@ -184,7 +184,8 @@ def test_what_is_measured_updates_the_rest_and_only_that(done, eyes, tmp_path, c
 
 def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_path, capsys):
     path = tmp_path / "report.html"
-    assert cevit("report", "--results", done, "--output", path) == 0
+    asked = ["--within", "AL=0.5", "--prevalence", "HM=0.05"]
+    assert cevit("report", "--results", done, "--output", path, *asked) == 0
     text = path.read_text()
     for words in (
         "Not for clinical use",
@@ -192,10 +193,15 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
         "fold",
         "AL_OS",
         "95 % interval",
+        "no skill",
+        "share within 0.5",
+        "at prevalence",
+        '<td class="n">0.05',
+        "any HM",
         "records <code>",
     ):
         assert words in text
-    assert text.count("<img alt=") == 3 and 'src="http' not in text
+    assert text.count("<img alt=") == 4 and 'src="http' not in text
     assert cevit("report", "--results", done, "--output", path) == 0
     pooled = pool(fit_records(done, "fit-table"))
     assert pooled.coverage(0.9)["AL_OD"][1] == 28  # 001 not seen, 002 not measured
@@ -207,6 +213,26 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
     off = np.abs(pooled.y[:, :2] - pooled.outputs[:, :2]) / pooled.scale
     furthest = pooled.ids[int(np.nanargmax(np.nanmax(off, axis=1)))]
     assert [case[0] for case in pooled.worst(1)] == [furthest]
+
+
+def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
+    done, tmp_path, capsys
+):
+    new = practice_eyes(tmp_path / "new", np.random.default_rng(9), 24, faults=False)
+    words = ["evaluate", "--model", done / "models" / "all", *own(new)[:4]]
+    words += ["--output", tmp_path / "page.html"]
+    rows = read_rows(new / "eyes.csv")
+    for row in rows:
+        row[0] = f"B{row[0]}" if row[0] != "007" else "7"  # without its zeros he is still known
+    write_rows(new / "eyes.csv", rows)
+    assert cevit(*words, "--table", tmp_path / "predicted.csv") == 0
+    said, text = capsys.readouterr().out, (tmp_path / "page.html").read_text()
+    assert "1 of these patients have ids of patients on whom the model was fitted (7)" in said
+    assert len(read(tmp_path / "predicted.csv")) == 24 and "calibration slope" in said
+    for told in ("fitted on 30 patients of eyes", "Recalibration", "in the large", "no skill"):
+        assert told in text
+    write_rows(new / "eyes.csv", [[*row[:2], "", "", row[4]] for row in rows])
+    assert "no response was observed" in said_by(capsys, *words)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +258,10 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
         ("report --results {nowhere} --output {report}", "that 'cevit fit' wrote"),
         ("report --results {out} --output {report} --id beef", "no record"),
         ("report --results {out} --output {other}", "left as it is"),
+        ("report --results {out} --output {report} --within HM=1", "the names here are AL, AL_OS"),
+        ("report --results {out} --output {report} --prevalence HM=5", "give a share such as"),
+        ("evaluate {model} {eyes} --output {csv}", "left as it is"),
+        ("evaluate {model} --csv {csv} --images {photos} --within AL", "write NAME=NUMBER"),
     ],
 )
 def test_bad_input_is_a_sentence_and_nothing_is_overwritten(

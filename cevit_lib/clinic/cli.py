@@ -1,4 +1,4 @@
-"""The command ``cevit``: run, verify, fit, predict, report, check-data, download, doctor.
+"""The command ``cevit``: run, verify, fit, predict, evaluate, report, check-data, download, doctor.
 
 ``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a
 command runs: options are declared by a light module, and the module that does the work is imported
@@ -39,6 +39,11 @@ COMMANDS = {
         "predict with a fitted model",
         f"{OPTIONS}:add_predict_arguments",
         "cevit_lib.clinic.predict:run_predict",
+    ),
+    "evaluate": (
+        "judge a fitted model on the patients of another clinic",
+        f"{OPTIONS}:add_evaluate_arguments",
+        "cevit_lib.clinic.evaluate:run_evaluate",
     ),
     "report": (
         "write a page on a fit, complete in itself",

@@ -14,11 +14,13 @@ from cevit_lib.clinic.configuration import (
     data_configuration,
     facts_of,
     load_data,
+    split_of,
     study_of,
 )
 from cevit_lib.clinic.devices import claim
 from cevit_lib.clinic.intervals import tail
-from cevit_lib.clinic.predict import memory_in_words
+from cevit_lib.clinic.performance import usual_of
+from cevit_lib.clinic.predict import hashed, memory_in_words
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
@@ -140,13 +142,18 @@ class FoldOfFit:
 
 def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: PairedEyes) -> None:
     """Write the trained model with what ``cevit predict`` needs to read a table as this one."""
+    configuration = record["configuration"]
+    trained = data.subset(split_of(data, configuration, record["seeds"][0]).train)
     about = {
         "record": record["id"],
         "data": data.name,
         "data_hash": data.hash,
-        "patients": len(data),
+        "patients": len(trained),
+        "patient_hashes": [hashed(patient, data.hash) for patient in trained.ids],
+        "usual": usual_of(trained.y.numpy(), trained.responses, trained.continuous),
+        "covariates": list(data.covariate_names) if fitted.copula.model.covariates else [],
     }
-    layout = record["configuration"]["data"].get("layout")
+    layout = configuration["data"].get("layout")
     notes = {**fitted.copula.notes, **about} | ({"layout": layout} if layout else {})
     save_model(replace(fitted.copula, notes=notes), folder)
 

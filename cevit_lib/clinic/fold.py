@@ -13,6 +13,7 @@ import numpy as np
 from cevit_lib import estimation
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
+from cevit_lib.clinic.performance import usual_of
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import ParameterError
@@ -80,6 +81,7 @@ def fit_fold(
             "id": list(test.ids),
             **({"visit": list(test.visits)} if test.visits else {}),
             "y": rounded(test.y.tolist()),
+            "usual": rounded(usual_of(training.y.numpy(), data.responses, data.continuous)),
             **outputs,
         },
         data=facts_of(data, configuration, seed),

@@ -186,12 +186,21 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", type=Path, help="folder for the trained models, one per fold")
 
 
-def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``cevit predict``."""
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the commands that use a saved model have in common."""
     parser.add_argument(
         "--model", type=Path, required=True, help="a model that 'cevit fit --save' wrote"
     )
     _add_data_arguments(parser)
+    add = parser.add_argument
+    add("--level", type=float, default=0.9, help="of the prediction intervals")
+    add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
+    add("--device", default="auto", help="auto, cpu, cuda, ...")
+
+
+def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit predict``."""
+    add_model_arguments(parser)
     add = parser.add_argument
     add(
         "--measured",
@@ -201,9 +210,6 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         help="also update by the responses that the table holds: of both eyes, or of one (the "
         "other's are not looked at)",
     )
-    add("--level", type=float, default=0.9, help="of the prediction intervals")
-    add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
-    add("--device", default="auto", help="auto, cpu, cuda, ...")
     add("--table", type=Path, required=True, help="CSV file for the predictions")
 
 
@@ -223,7 +229,35 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.9,
         help="of the prediction intervals whose coverage is counted",
     )
+    _add_stated(parser)
     add("--output", type=Path, required=True, help="HTML file, complete in itself")
+
+
+def _add_stated(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--within",
+        action="append",
+        metavar="NAME=LIMIT",
+        help="error that is small enough, as AL=0.5; its share is told (default: half an SD); may "
+        "be repeated",
+    )
+    add(
+        "--prevalence",
+        action="append",
+        metavar="NAME=SHARE",
+        help="share of positives where predictive values are wanted, as HM=0.05 (default: that "
+        "of the patients); may be repeated",
+    )
+
+
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``cevit evaluate``."""
+    add_model_arguments(parser)
+    _add_stated(parser)
+    add = parser.add_argument
+    add("--output", type=Path, help="HTML file (default: evaluation-TABLE.html here)")
+    add("--table", type=Path, help="also write the predictions, as CSV")
 
 
 def _add_data_arguments(parser: argparse.ArgumentParser) -> None:

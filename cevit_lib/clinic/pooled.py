@@ -4,85 +4,18 @@ seen him.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import norm
 
-from cevit_lib.clinic.tables import stored_predictions
+from cevit_lib.clinic.performance import Judged, usual_of
+from cevit_lib.clinic.tables import pairs_of, stored_predictions
+from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.errors import ProvenanceError
-from cevit_lib.metrics import Interval, evaluate, patient_bootstrap
 from cevit_lib.records import load_records
 from cevit_lib.records.store import record_path
-
-
-@dataclass(frozen=True)
-class Pooled:
-    """Test patients of all folds.
-
-    Attributes
-    ----------
-    records : list of dict
-        One a fold.
-    ids : list of str
-    responses : tuple of str
-    continuous : int
-    y, outputs : (n, p) arrays
-        Observed (NaN = not), and means and logits of the copula arm.
-    scale : (n, p0) array
-        Residual SD that each patient's fold estimated.
-    classes : (n, p1) array
-        By the joint Bayes rule.
-    """
-
-    records: list[dict[str, Any]]
-    ids: list[str]
-    responses: tuple[str, ...]
-    continuous: int
-    y: np.ndarray
-    outputs: np.ndarray
-    scale: np.ndarray
-    classes: np.ndarray
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """``(n, p1)`` of the binary responses."""
-        return expit(self.outputs[:, self.continuous :])
-
-    def coverage(self, level: float) -> dict[str, tuple[int, int]]:
-        """Return how many observed values of a response lie in their interval, and of how many."""
-        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
-        inside, seen = off <= norm.ppf((1 + level) / 2), np.isfinite(off)
-        return {
-            name: (int(inside[:, k].sum()), int(seen[:, k].sum()))
-            for k, name in enumerate(self.responses[: self.continuous])
-        }
-
-    def metrics(self, rng: np.random.Generator, replications: int = 500) -> dict[str, Interval]:
-        """Return each metric with its 95 % interval from resampled patients."""
-
-        def of(rows: np.ndarray) -> dict[str, float]:
-            outputs, y, classes = self.outputs[rows], self.y[rows], self.classes[rows]
-            return evaluate(outputs, y, self.responses, self.continuous, classes).values
-
-        return patient_bootstrap(of, len(self.ids), rng, replications=replications)
-
-    def worst(self, count: int = 5) -> list[tuple[str, str, float, float]]:
-        """Return the predictions furthest off in units of their scale.
-
-        Each as patient, response, predicted, observed.
-        """
-        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
-        order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None)[:count]
-        rows, columns = np.unravel_index(order, off.shape)
-        return [
-            (self.ids[i], self.responses[k], float(self.outputs[i, k]), float(self.y[i, k]))
-            for i, k in zip(rows, columns, strict=True)
-            if np.isfinite(off[i, k])
-        ]
+from cevit_lib.training import Predictions
 
 
 def responses_of(record: dict[str, Any]) -> tuple[tuple[str, ...], int]:
@@ -127,19 +60,67 @@ def _kind(record: dict[str, Any]) -> tuple:
     return (configuration, record["seeds"], record["data"]["hash"], record["scale"])
 
 
-def pool(records: list[dict[str, Any]]) -> Pooled:
+def pool(records: list[dict[str, Any]]) -> Judged:
     """Lay the folds of a fit together."""
     responses, continuous = responses_of(records[0])
     parts = [stored_predictions(record, responses, "copula") for record in records]
-    observed = [value for record in records for value in record["predictions"]["y"]]
-    scales = [np.tile(part.parameters.scale.numpy(), (len(part.ids), 1)) for part in parts]
-    return Pooled(
-        records,
+    seen = [
+        np.array([[np.nan if v is None else v for v in row] for row in record["predictions"]["y"]])
+        for record in records
+    ]
+    usual = []
+    for k, record in enumerate(records):
+        others = [y for j, y in enumerate(seen) if j != k]  # all whom a whole fit trained on
+        told = record["predictions"].get("usual")
+        usual.append(
+            told or (usual_of(np.concatenate(others), responses, continuous) if others else {})
+        )
+    return joined([judge(*each) for each in zip(parts, seen, usual, strict=True)])
+
+
+def judge(predictions: Predictions, y: np.ndarray, usual: dict[str, float]) -> Judged:
+    """Return the predictions of one model beside what was observed."""
+    outputs, p, n = predictions.outputs.double(), predictions.parameters, len(predictions.ids)
+    cells = {
+        stem: class_probabilities(outputs[:, pair], _margin(p, pair)).numpy()
+        for stem, pair in pairs_of(predictions.responses, p.p0).items()
+    }
+    return Judged(
+        list(predictions.ids),
+        predictions.responses,
+        p.p0,
+        np.asarray(y, dtype=float).reshape(n, len(predictions.responses)),
+        outputs.numpy(),
+        np.tile(p.scale.numpy(), (n, 1)),
+        cells,
+        {name: np.full(n, np.nan if value is None else value) for name, value in usual.items()},
+    )
+
+
+def _margin(parameters: CopulaParameters, pair: tuple[int, int]) -> CopulaParameters:
+    """Return the copula of two labels alone."""
+    both = list(pair)
+    return CopulaParameters(parameters.correlation[both][:, both], [])
+
+
+def joined(parts: list[Judged]) -> Judged:
+    """Lay judged patients together."""
+
+    def whole(name: str) -> np.ndarray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    def each(name: str) -> dict[str, np.ndarray]:
+        found = [getattr(part, name) for part in parts]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+    first = parts[0]
+    return Judged(
         [patient for part in parts for patient in part.ids],
-        responses,
-        continuous,
-        np.array([[np.nan if v is None else v for v in row] for row in observed], dtype=float),
-        np.concatenate([part.outputs.numpy() for part in parts]),
-        np.concatenate(scales),
-        np.concatenate([part.classes().numpy() for part in parts]).astype(float),
+        first.responses,
+        first.continuous,
+        whole("y"),
+        whole("outputs"),
+        whole("scale"),
+        each("cells"),
+        each("usual"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import CevitError, DataError, ParameterError, TrainingError
-from cevit_lib.training import NOT_CLINICAL, Fit, load_model, predict
+from cevit_lib.training import NOT_CLINICAL, Fit, Predictions, load_model, predict
 
 
 def run_predict(options: argparse.Namespace) -> int:
@@ -31,16 +32,9 @@ def run_predict(options: argparse.Namespace) -> int:
     """
     tail(options.level)
     own_or_new(options.table, f"# {NOT_CLINICAL}")
-    fit = load_model(_model_folder(options.model), weights=options.weights)
-    data = load_data(_data_for(fit, options), responses=False)
-    if data.responses != fit.responses:
-        raise DataError(
-            f"the model predicts {', '.join(fit.responses)}; the layout declares "
-            f"{', '.join(data.responses)}. Use the model's own layout (leave --layout out) or "
-            "another model."
-        )
-    with memory_in_words(options.device):
-        predictions = predict(fit, data, device=options.device)
+    fit = model_of(options)
+    data = load_data(data_for(fit, options), responses=False)
+    predictions = predictions_of(fit, data, options)
     measured = measured_of(data, options.measured) if options.measured else None
     table = patient_table(
         predictions, level=options.level, seen=photographs_of(data), measured=measured
@@ -50,6 +44,58 @@ def run_predict(options: argparse.Namespace) -> int:
     write_table(table, options.table, f"model {options.model.name}; {said}")
     _say(fit, data, options, measured)
     return 0
+
+
+def model_of(options: argparse.Namespace) -> Fit:
+    """Return the saved model that ``--model`` names."""
+    return load_model(_model_folder(options.model), weights=options.weights)
+
+
+def predictions_of(fit: Fit, data: PairedEyes, options: argparse.Namespace) -> Predictions:
+    """Return a model's predictions for patients whose table declares what it predicts.
+
+    Raises
+    ------
+    DataError
+        The layout declares other responses, or other covariates.
+    """
+    read = tuple(fit.notes.get("covariates", ()))
+    for what, wanted, there in (
+        ("predicts", fit.responses, data.responses),
+        ("reads the covariates", read, data.covariate_names if read else ()),
+    ):
+        if wanted != there:
+            raise DataError(
+                f"the model {what} {', '.join(wanted)}; the layout declares "
+                f"{', '.join(there) or 'none'}. Use the model's own layout (leave --layout out) "
+                "or another model."
+            )
+    with memory_in_words(options.device):
+        return predict(fit, data, device=options.device)
+
+
+def hashed(patient: str, salt: str) -> str:
+    """Return what stands for a patient's id in a saved model: 085 and 85 are the same."""
+    plain = patient.lstrip("0").casefold()
+    return hashlib.sha256(f"{salt}\0{plain}".encode()).hexdigest()[:16]
+
+
+def known_patients(fit: Fit, data: PairedEyes) -> list[str]:
+    """Return the patients whose id is that of one on whom the model was fitted."""
+    salt, seen = fit.notes.get("data_hash", ""), set(fit.notes.get("patient_hashes", ()))
+    if salt == data.hash:
+        return list(data.ids)
+    return [patient for patient in data.ids if hashed(patient, salt) in seen]
+
+
+def in_training(known: list[str]) -> str:
+    """Return the sentence on patients whom the model may have seen."""
+    shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+    return (
+        f"{len(known)} of these patients have ids of patients on whom the model was fitted "
+        f"({shown}): unless another clinic counts alike, its errors look smaller there than they "
+        "are"
+    )
 
 
 def measured_of(data: PairedEyes, eyes: str) -> torch.Tensor:
@@ -103,7 +149,7 @@ def _model_folder(folder: Path) -> Path:
     raise DataError(f"--model {folder} is no saved model; 'cevit fit --save FOLDER' writes them.")
 
 
-def _data_for(fit: Fit, options: argparse.Namespace) -> dict[str, Any]:
+def data_for(fit: Fit, options: argparse.Namespace) -> dict[str, Any]:
     """Return the configuration of the data, at the size and by the layout of the model."""
     stored, size = fit.notes.get("layout"), fit.model.preprocessing.size
     if options.size not in (None, size):
@@ -129,16 +175,14 @@ def _say(
     left = data.notes.get("flow", {}).get("patients without any photograph, left out", 0)
     if left:
         print(f"{left} further patients of the table have no photograph and no row")
-    if fit.notes.get("data_hash") == data.hash:
-        print(
-            "these are the patients on whom the model was fitted: its errors look smaller here "
-            "than they are"
-        )
-    known = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
+    known = known_patients(fit, data)
+    if known:
+        print(in_training(known))
+    measures = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
     if measured is not None:
-        print(f"updated by what was measured in {known} patients")
-    elif known and options.csv is not None:
+        print(f"updated by what was measured in {measures} patients")
+    elif measures and options.csv is not None:
         print(
-            f"the table holds responses of {known} patients, which were not looked at; --measured "
-            "updates by them"
+            f"the table holds responses of {measures} patients, which were not looked at; "
+            "--measured updates by them"
         )

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from cevit_lib.clinic.tables import eye_of
+from cevit_lib.metrics import bland_altman
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +19,22 @@ if TYPE_CHECKING:
     from cevit_lib.metrics import CalibrationCurve
 
 LINE = {"color": COLORS["grey"], "linewidth": 1}
+ACROSS = 3  # panels side by side; more are drawn below
+MANY, CROWDED = 6, 12  # responses: more are drawn below each other, and more without numbers
+
+
+def _panels(count: int) -> tuple[Figure, list]:
+    """Return a figure with so many square panels, and their axes."""
+    columns = min(count, ACROSS)
+    rows = -(-count // columns)
+    figure, axes = new_figure(2.9 * rows, rows, columns, squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.remove()
+    return figure, list(axes.flat[:count])
+
+
+def _colour(name: str) -> str:
+    return COLORS[eye_of(name) or "both"]
 
 
 @drawn
@@ -33,27 +51,31 @@ def plot_predicted(
     half_width : list of float
         Of the prediction interval of each, in its units.
     """
-    import seaborn as sns
-
-    figure, axes = new_figure(3.2, columns=len(panels), squeeze=False)
-    for ax, (name, predicted, observed), half in zip(axes[0], panels, half_width, strict=True):
-        seen = pd.DataFrame({f"observed {name}": observed, "predicted": predicted}).dropna()
-        ends = seen.iloc[:, 0].agg(["min", "max"])
-        ax.fill_between(
-            ends, ends - half, ends + half, color=COLORS["light"], alpha=0.6, linewidth=0
-        )
+    figure, axes = _panels(len(panels))
+    for ax, (name, predicted, observed), half in zip(axes, panels, half_width, strict=True):
+        ends = np.array([np.nanmin(observed), np.nanmax(observed)])
+        band = {"color": COLORS["light"], "alpha": 0.6, "linewidth": 0}
+        ax.fill_between(ends, ends - half, ends + half, **band)
         ax.plot(ends, ends, **LINE)
-        eye = "OS" if "_OS" in name else "OD" if "_OD" in name else "both"
-        sns.scatterplot(
-            seen,
-            x=f"observed {name}",
-            y="predicted",
-            ax=ax,
-            color=COLORS[eye],
-            s=14,
-            alpha=0.7,
-            linewidth=0,
-        )
+        ax.scatter(observed, predicted, color=_colour(name), s=14, alpha=0.7, linewidth=0)
+        ax.set(title=name, xlabel="observed", ylabel="predicted")
+    return figure
+
+
+@drawn
+def plot_agreement(panels: list[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
+    """Scatter predicted less observed against the mean of both, with bias and limits of agreement
+    :cite:`bland1986statistical`; panels as in :func:`plot_predicted`.
+    """
+    figure, axes = _panels(len(panels))
+    for ax, (name, predicted, observed) in zip(axes, panels, strict=True):
+        found = bland_altman(predicted, observed)
+        apart, middle = predicted - observed, (predicted + observed) / 2
+        ax.axhline(0, color=COLORS["light"])
+        ax.scatter(middle, apart, color=_colour(name), s=14, alpha=0.7, linewidth=0)
+        for height, style in ((found.bias, "-"), (found.low, "--"), (found.high, "--")):
+            ax.axhline(height, color=COLORS["ink"], linewidth=1, linestyle=style)
+        ax.set(title=name, xlabel="mean of both", ylabel="predicted − observed")
     return figure
 
 
@@ -62,19 +84,13 @@ def plot_calibrated(curves: dict[str, CalibrationCurve]) -> Figure:
     """Draw the share of positives against the mean predicted probability, groups of patients with
     95 % intervals.
     """
-    figure, axes = new_figure(3.2, columns=len(curves), squeeze=False)
-    for ax, (name, curve) in zip(axes[0], curves.items(), strict=True):
+    figure, axes = _panels(len(curves))
+    for ax, (name, curve) in zip(axes, curves.items(), strict=True):
         ax.plot([0, 1], [0, 1], **LINE)
         spread = np.abs([curve.observed - curve.low, curve.high - curve.observed])
-        ax.errorbar(
-            curve.predicted,
-            curve.observed,
-            spread,
-            color=METHODS["exact"].color,
-            fmt="o",
-            capsize=2,
-        )
-        ax.set(xlabel=f"predicted probability of {name}", ylabel="share observed")
+        look = {"color": METHODS["exact"].color, "fmt": "o", "capsize": 2}
+        ax.errorbar(curve.predicted, curve.observed, spread, **look)
+        ax.set(title=name, xlabel="predicted probability", ylabel="share observed")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     return figure
 
@@ -87,8 +103,9 @@ def plot_correlation(
     largest: float = 1.0,
     bar: str = "correlation",
 ) -> Figure:
-    """Draw symmetric matrices side by side as heat maps with their numbers, without their
-    diagonals.
+    """Draw symmetric matrices as heat maps with their numbers, without their diagonals.
+
+    Many responses are drawn with one matrix below the other, very many without numbers.
 
     Parameters
     ----------
@@ -105,14 +122,18 @@ def plot_correlation(
     """
     import seaborn as sns
 
+    count = len(names)
     texts = texts or {title: np.vectorize("{:.2f}".format)(m) for title, m in panels.items()}
-    figure, axes = new_figure(2.9, columns=len(panels), sharey=True, squeeze=False)
-    short = [name.replace(" ", "\n") for name in names]
-    for ax, (title, matrix) in zip(axes[0], panels.items(), strict=True):
+    if count > MANY:
+        figure, axes = new_figure(5.6 * len(panels), rows=len(panels), squeeze=False)
+    else:
+        figure, axes = new_figure(2.9, columns=len(panels), sharey=True, squeeze=False)
+    short = names if count > MANY else [name.replace(" ", "\n") for name in names]
+    for ax, (title, matrix) in zip(axes.flat, panels.items(), strict=True):
         sns.heatmap(
             pd.DataFrame(matrix, index=names, columns=short),
-            mask=np.eye(len(names), dtype=bool),
-            annot=texts[title],
+            mask=np.eye(count, dtype=bool),
+            annot=texts[title] if count <= CROWDED else None,
             fmt="",
             annot_kws={"fontsize": 8},
             square=True,
@@ -124,5 +145,6 @@ def plot_correlation(
         )
         ax.set_title(title)
         ax.tick_params(length=0, labelsize=8, rotation=0, grid_alpha=0)
-    figure.colorbar(axes[0, 0].collections[0], ax=list(axes[0]), shrink=0.8, label=bar)
+        ax.tick_params(axis="x", rotation=90 if count > MANY else 0)
+    figure.colorbar(axes[0, 0].collections[0], ax=list(axes.flat), shrink=0.8, label=bar)
     return figure

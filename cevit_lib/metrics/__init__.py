@@ -12,7 +12,7 @@ from cevit_lib.metrics.agreement import (
     share_within,
 )
 from cevit_lib.metrics.bootstrap import Interval, patient_bootstrap
-from cevit_lib.metrics.calibration import brier_score, calibration, calibration_curve
+from cevit_lib.metrics.calibration import brier_score, calibration, calibration_curve, log_odds
 from cevit_lib.metrics.detection import (
     accuracy,
     area_under_curve,
@@ -40,6 +40,7 @@ __all__ = [
     "evaluate",
     "evaluate_pairs",
     "joint_accuracy",
+    "log_odds",
     "mean_absolute_error",
     "patient_bootstrap",
     "patient_labels",

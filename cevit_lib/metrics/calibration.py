@@ -2,6 +2,7 @@
 score, the curve.
 """
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +31,15 @@ class Calibration(NamedTuple):
         Mean squared difference of probability and label.
     reason : str or None
         Why a number is NaN.
+    intercept_with_slope : float
+        Of the regression that gives the slope.
     """
 
     intercept: float
     slope: float
     brier: float
     reason: str | None = None
+    intercept_with_slope: float = float("nan")
 
 
 def brier_score(probabilities: Any, labels: Any) -> float:
@@ -66,7 +70,7 @@ def calibration(probabilities: Any, labels: Any) -> Calibration:
     brier = brier_score(probabilities, labels)
     if reason := class_reason(labels):
         return Calibration(float("nan"), float("nan"), brier, reason)
-    score = logit(np.clip(probabilities, _EDGE, 1 - _EDGE))
+    score = log_odds(probabilities)
     middle = logit(labels.mean())
     ends = middle - score.max() - 1, middle - score.min() + 1
     intercept = brentq(lambda a: (expit(a + score) - labels).sum(), *ends, xtol=1e-12)
@@ -74,8 +78,16 @@ def calibration(probabilities: Any, labels: Any) -> Calibration:
     if not (positive.min() < negative.max() and negative.min() < positive.max()):
         return Calibration(intercept, float("nan"), brier, "the predictions separate the classes")
     regression = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
-    (slope,) = regression.fit(score[:, None], labels).coef_[0]
-    return Calibration(intercept, float(slope), brier)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # near separation its solver falls back to another
+        regression.fit(score[:, None], labels)
+    slope, with_slope = float(regression.coef_[0, 0]), float(regression.intercept_[0])
+    return Calibration(intercept, slope, brier, None, with_slope)
+
+
+def log_odds(probabilities: Any) -> np.ndarray:
+    """Return the logits of probabilities, finite also where they are 0 or 1."""
+    return logit(np.clip(probabilities, _EDGE, 1 - _EDGE))
 
 
 class CalibrationCurve(NamedTuple):
