@@ -19,8 +19,9 @@ from cevit_lib.clinic.configuration import (
 )
 from cevit_lib.clinic.devices import claim
 from cevit_lib.clinic.intervals import tail
+from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.performance import usual_of
-from cevit_lib.clinic.predict import hashed, memory_in_words
+from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
@@ -150,7 +151,7 @@ def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: Paire
         "data_hash": data.hash,
         "patients": len(trained),
         "patient_hashes": [hashed(patient, data.hash) for patient in trained.ids],
-        "usual": usual_of(trained.y.numpy(), trained.responses, trained.continuous),
+        "usual": usual_of(trained.y.numpy(), data.responses, data.continuous, data.domains),
         "covariates": list(data.covariate_names) if fitted.copula.model.covariates else [],
     }
     layout = configuration["data"].get("layout")

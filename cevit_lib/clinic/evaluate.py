@@ -13,10 +13,11 @@ from scipy.special import expit
 from cevit_lib.clinic import page as parts
 from cevit_lib.clinic.configuration import load_data
 from cevit_lib.clinic.intervals import tail
+from cevit_lib.clinic.known import known_patients
 from cevit_lib.clinic.page import BEGINNING, paragraph, table
 from cevit_lib.clinic.performance import Answer, Judged, in_words, stated_by
 from cevit_lib.clinic.pooled import judge
-from cevit_lib.clinic.predict import data_for, in_training, known_patients, model_of, predictions_of
+from cevit_lib.clinic.predict import data_for, in_training, model_of, predictions_of
 from cevit_lib.clinic.tables import own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import DataError
@@ -60,10 +61,10 @@ def run_evaluate(options: argparse.Namespace) -> int:
     predictions = predictions_of(fit, data, options)
     if not bool(data.y.isfinite().any()):
         raise DataError(f"{name}: no response was observed; 'cevit predict' asks for none.")
-    judged = judge(predictions, data.y.numpy(), fit.notes.get("usual", {}))
+    judged = judge(predictions, data.y.numpy(), fit.notes.get("usual", {}), data.domains)
     stated = stated_by(options, judged)
     found = judged.performance(stated, np.random.default_rng(0))
-    known = known_patients(fit, data)
+    known = known_patients(data.ids, fit.notes)
     text = parts.document(
         f"Evaluation on {data.name}",
         [
@@ -85,7 +86,9 @@ def run_evaluate(options: argparse.Namespace) -> int:
     )
     write_whole(output, text.encode())
     if options.table is not None:
-        written = patient_table(predictions, level=options.level, seen=photographs_of(data))
+        written = patient_table(
+            predictions, level=options.level, seen=photographs_of(data), domains=data.domains
+        )
         write_table(written, options.table, f"model {options.model.name}")
     print(f"evaluation on {len(data)} patients in {output} (not for clinical use)")
     _say(found, known)

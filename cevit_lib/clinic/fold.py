@@ -81,7 +81,9 @@ def fit_fold(
             "id": list(test.ids),
             **({"visit": list(test.visits)} if test.visits else {}),
             "y": rounded(test.y.tolist()),
-            "usual": rounded(usual_of(training.y.numpy(), data.responses, data.continuous)),
+            "usual": rounded(
+                usual_of(training.y.numpy(), data.responses, data.continuous, data.domains)
+            ),
             **outputs,
         },
         data=facts_of(data, configuration, seed),

@@ -206,9 +206,9 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         "--measured",
         nargs="?",
         const="all",
-        choices=("all", "OS", "OD"),
-        help="also update by the responses that the table holds: of both eyes, or of one (the "
-        "other's are not looked at)",
+        metavar="EYE",
+        help="also update by the responses that the table holds: of both eyes, or of one, OS or OD "
+        "(the other's are not looked at)",
     )
     add("--table", type=Path, required=True, help="CSV file for the predictions")
 

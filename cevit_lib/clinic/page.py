@@ -154,11 +154,11 @@ def _figures(judged: Judged, level: float) -> str:
         panels = [(names[k], judged.outputs[:, k], judged.y[:, k]) for k in range(p0)]
         half = (norm.ppf((1 + level) / 2) * judged.scale.mean(0)).tolist()
         text += figure(
-            plot_predicted(panels, half),
+            plot_predicted(panels, half, judged.domains),
             f"Predicted against observed; grey band: {level:.0%} interval.",
         )
         text += figure(
-            plot_agreement(panels),
+            plot_agreement(panels, judged.domains),
             "Bland and Altman: predicted less observed against their mean; lines: bias and 95 % "
             "limits of agreement.",
         )

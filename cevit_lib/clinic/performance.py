@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from cevit_lib.clinic.tables import eye_of, pairs_of
+from cevit_lib.clinic.tables import Domains, eye_of, pairs_of
+from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import ParameterError
 from cevit_lib.metrics import (
     Interval,
@@ -139,12 +140,14 @@ def skill(said: np.ndarray, seen: np.ndarray, usual: np.ndarray) -> float:
     return 1 - float(np.square(said - seen)[there].mean()) / plain if plain > 0 else nan
 
 
-def usual_of(y: np.ndarray, responses: tuple[str, ...], continuous: int) -> dict[str, float]:
+def usual_of(
+    y: np.ndarray, responses: tuple[str, ...], continuous: int, domains: Domains = EYES
+) -> dict[str, float]:
     """Return the mean of every response, and the shares of patients with a label in any and in both
     eyes: what predicts a patient of whom there is no photograph.
     """
     columns = {name: y[:, k] for k, name in enumerate(responses)}
-    for stem, pair in pairs_of(responses, continuous).items():
+    for stem, pair in pairs_of(responses, continuous, domains).items():
         columns |= {f"{level} {stem}": _of_both(y[:, list(pair)], level) for level in LEVELS}
     seen = {name: values[np.isfinite(values)] for name, values in columns.items()}
     return {name: float(values.mean()) if len(values) else nan for name, values in seen.items()}
@@ -164,6 +167,7 @@ class Judged:
     Attributes
     ----------
     ids : list of str
+        The patient of each row; one with several visits has several.
     responses : tuple of str
     continuous : int
     y, outputs : (n, p) arrays
@@ -174,6 +178,8 @@ class Judged:
         Label of both eyes to its joint probabilities ``(n, 2, 2)``.
     usual : dict
         As :func:`usual_of` names them: ``(n,)`` what is said without a photograph.
+    domains : tuple of str
+        Names of the left and of the right eye, as the responses end.
     """
 
     ids: list[str]
@@ -184,6 +190,7 @@ class Judged:
     scale: np.ndarray
     cells: dict[str, np.ndarray]
     usual: dict[str, np.ndarray]
+    domains: Domains = EYES
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -196,7 +203,7 @@ class Judged:
         found = [
             Answer(
                 name,
-                measure_of(name),
+                measure_of(name, self.domains),
                 k >= self.continuous,
                 said[:, k],
                 self.y[:, k],
@@ -204,7 +211,7 @@ class Judged:
             )
             for k, name in enumerate(self.responses)
         ]
-        for stem, pair in pairs_of(self.responses, self.continuous).items():
+        for stem, pair in pairs_of(self.responses, self.continuous, self.domains).items():
             for level in LEVELS:
                 scores, seen = (
                     patient_scores(self.cells[stem], level),
@@ -233,7 +240,7 @@ class Judged:
             }
 
         found: dict[str, dict[str, Interval]] = {answer.name: {} for answer in answers}
-        drawn = patient_bootstrap(of, len(self.ids), rng, replications=replications)
+        drawn = patient_bootstrap(of, self.ids, rng, replications=replications)
         for (name, metric), interval in drawn.items():
             found[name][metric] = interval
         return found
@@ -262,9 +269,9 @@ class Judged:
         ]
 
 
-def measure_of(response: str) -> str:
+def measure_of(response: str, domains: Domains = EYES) -> str:
     """Return the name of a response without its eye."""
-    eye = eye_of(response)
+    eye = eye_of(response, domains)
     return response.replace(f"_{eye}", "", 1) if eye else response
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from cevit_lib.clinic.performance import Judged, usual_of
-from cevit_lib.clinic.tables import pairs_of, stored_predictions
+from cevit_lib.clinic.tables import Domains, pairs_of, stored_predictions
 from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import load_records
 from cevit_lib.records.store import record_path
@@ -68,22 +69,28 @@ def pool(records: list[dict[str, Any]]) -> Judged:
         np.array([[np.nan if v is None else v for v in row] for row in record["predictions"]["y"]])
         for record in records
     ]
-    usual = []
+    usual, domains = [], domains_of(records[0])
+    about = (responses, continuous, domains)
     for k, record in enumerate(records):
         others = [y for j, y in enumerate(seen) if j != k]  # all whom a whole fit trained on
         told = record["predictions"].get("usual")
-        usual.append(
-            told or (usual_of(np.concatenate(others), responses, continuous) if others else {})
-        )
-    return joined([judge(*each) for each in zip(parts, seen, usual, strict=True)])
+        usual.append(told or (usual_of(np.concatenate(others), *about) if others else {}))
+    return joined([judge(*each, domains) for each in zip(parts, seen, usual, strict=True)])
 
 
-def judge(predictions: Predictions, y: np.ndarray, usual: dict[str, float]) -> Judged:
+def domains_of(record: dict[str, Any]) -> Domains:
+    """Return what the left and the right one are called in a record's layout."""
+    return tuple(record["configuration"]["data"].get("layout", {}).get("domains", EYES))
+
+
+def judge(
+    predictions: Predictions, y: np.ndarray, usual: dict[str, float], domains: Domains = EYES
+) -> Judged:
     """Return the predictions of one model beside what was observed."""
     outputs, p, n = predictions.outputs.double(), predictions.parameters, len(predictions.ids)
     cells = {
         stem: class_probabilities(outputs[:, pair], _margin(p, pair)).numpy()
-        for stem, pair in pairs_of(predictions.responses, p.p0).items()
+        for stem, pair in pairs_of(predictions.responses, p.p0, domains).items()
     }
     return Judged(
         list(predictions.ids),
@@ -94,6 +101,7 @@ def judge(predictions: Predictions, y: np.ndarray, usual: dict[str, float]) -> J
         np.tile(p.scale.numpy(), (n, 1)),
         cells,
         {name: np.full(n, np.nan if value is None else value) for name, value in usual.items()},
+        domains,
     )
 
 
@@ -123,4 +131,5 @@ def joined(parts: list[Judged]) -> Judged:
         whole("scale"),
         each("cells"),
         each("usual"),
+        first.domains,
     )

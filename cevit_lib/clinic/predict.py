@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from cevit_lib.clinic.configuration import data_configuration, load_data, table_configuration
 from cevit_lib.clinic.intervals import tail
+from cevit_lib.clinic.known import known_patients
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import CevitError, DataError, ParameterError, TrainingError
@@ -37,7 +37,11 @@ def run_predict(options: argparse.Namespace) -> int:
     predictions = predictions_of(fit, data, options)
     measured = measured_of(data, options.measured) if options.measured else None
     table = patient_table(
-        predictions, level=options.level, seen=photographs_of(data), measured=measured
+        predictions,
+        level=options.level,
+        seen=photographs_of(data),
+        measured=measured,
+        domains=data.domains,
     )
     order = ", ".join(fit.responses[fit.continuous :])
     said = f"intervals {options.level:.0%}; joint cells in the order of {order}"
@@ -74,20 +78,6 @@ def predictions_of(fit: Fit, data: PairedEyes, options: argparse.Namespace) -> P
         return predict(fit, data, device=options.device)
 
 
-def hashed(patient: str, salt: str) -> str:
-    """Return what stands for a patient's id in a saved model: 085 and 85 are the same."""
-    plain = patient.lstrip("0").casefold()
-    return hashlib.sha256(f"{salt}\0{plain}".encode()).hexdigest()[:16]
-
-
-def known_patients(fit: Fit, data: PairedEyes) -> list[str]:
-    """Return the patients whose id is that of one on whom the model was fitted."""
-    salt, seen = fit.notes.get("data_hash", ""), set(fit.notes.get("patient_hashes", ()))
-    if salt == data.hash:
-        return list(data.ids)
-    return [patient for patient in data.ids if hashed(patient, salt) in seen]
-
-
 def in_training(known: list[str]) -> str:
     """Return the sentence on patients whom the model may have seen."""
     shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
@@ -108,8 +98,12 @@ def measured_of(data: PairedEyes, eyes: str) -> torch.Tensor:
         None of them is in the table.
     """
     y = data.y.clone()
+    if eyes not in ("all", *data.domains):
+        raise ParameterError(
+            f"--measured {eyes}: give {' or '.join(data.domains)}, or nothing for both."
+        )
     for k, response in enumerate(data.responses):
-        if eyes != "all" and eye_of(response) != eyes:
+        if eyes != "all" and eye_of(response, data.domains) != eyes:
             y[:, k] = torch.nan
     if not torch.isfinite(y).any():
         raise DataError(
@@ -175,7 +169,7 @@ def _say(
     left = data.notes.get("flow", {}).get("patients without any photograph, left out", 0)
     if left:
         print(f"{left} further patients of the table have no photograph and no row")
-    known = known_patients(fit, data)
+    known = known_patients(data.ids, fit.notes)
     if known:
         print(in_training(known))
     measures = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
-from cevit_lib.clinic.tables import eye_of
+from cevit_lib.clinic.tables import Domains, eye_of
+from cevit_lib.datasets.layout import EYES
 from cevit_lib.metrics import bland_altman
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cevit_lib.metrics import CalibrationCurve
+    from cevit_lib.metrics.calibration import CalibrationCurve
 
 LINE = {"color": COLORS["grey"], "linewidth": 1}
 ACROSS = 3  # panels side by side; more are drawn below
@@ -33,13 +34,16 @@ def _panels(count: int) -> tuple[Figure, list]:
     return figure, list(axes.flat[:count])
 
 
-def _colour(name: str) -> str:
-    return COLORS[eye_of(name) or "both"]
+def _colour(name: str, domains: Domains) -> str:
+    eye = eye_of(name, domains)
+    return COLORS[("left", "right")[domains.index(eye)] if eye else "both"]
 
 
 @drawn
 def plot_predicted(
-    panels: list[tuple[str, np.ndarray, np.ndarray]], half_width: list[float]
+    panels: list[tuple[str, np.ndarray, np.ndarray]],
+    half_width: list[float],
+    domains: Domains = EYES,
 ) -> Figure:
     """Scatter predictions against what was observed, with the line of equality and the band of the
     intervals.
@@ -50,6 +54,8 @@ def plot_predicted(
         One continuous response each; what was not observed is left out.
     half_width : list of float
         Of the prediction interval of each, in its units.
+    domains : tuple of str
+        Names of the left and of the right eye, as the responses end.
     """
     figure, axes = _panels(len(panels))
     for ax, (name, predicted, observed), half in zip(axes, panels, half_width, strict=True):
@@ -57,13 +63,15 @@ def plot_predicted(
         band = {"color": COLORS["light"], "alpha": 0.6, "linewidth": 0}
         ax.fill_between(ends, ends - half, ends + half, **band)
         ax.plot(ends, ends, **LINE)
-        ax.scatter(observed, predicted, color=_colour(name), s=14, alpha=0.7, linewidth=0)
+        ax.scatter(observed, predicted, color=_colour(name, domains), s=14, alpha=0.7, linewidth=0)
         ax.set(title=name, xlabel="observed", ylabel="predicted")
     return figure
 
 
 @drawn
-def plot_agreement(panels: list[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
+def plot_agreement(
+    panels: list[tuple[str, np.ndarray, np.ndarray]], domains: Domains = EYES
+) -> Figure:
     """Scatter predicted less observed against the mean of both, with bias and limits of agreement
     :cite:`bland1986statistical`; panels as in :func:`plot_predicted`.
     """
@@ -72,7 +80,7 @@ def plot_agreement(panels: list[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
         found = bland_altman(predicted, observed)
         apart, middle = predicted - observed, (predicted + observed) / 2
         ax.axhline(0, color=COLORS["light"])
-        ax.scatter(middle, apart, color=_colour(name), s=14, alpha=0.7, linewidth=0)
+        ax.scatter(middle, apart, color=_colour(name, domains), s=14, alpha=0.7, linewidth=0)
         for height, style in ((found.bias, "-"), (found.low, "--"), (found.high, "--")):
             ax.axhline(height, color=COLORS["ink"], linewidth=1, linestyle=style)
         ax.set(title=name, xlabel="mean of both", ylabel="predicted − observed")
