@@ -231,6 +231,10 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     assert len(read(tmp_path / "predicted.csv")) == 24 and "calibration slope" in said
     for told in ("fitted on 30 patients of eyes", "Recalibration", "in the large", "no skill"):
         assert told in text
+    seen = [[*row[:2], *(row[2:4] if row[1] == "R" else ("", "")), row[4]] for row in rows]
+    write_rows(new / "eyes.csv", seen)  # another clinic may have measured right eyes only
+    assert cevit(*words) == 0
+    assert "nobody has it observed: AL_OS, HM_OS" in capsys.readouterr().out
     write_rows(new / "eyes.csv", [[*row[:2], "", "", row[4]] for row in rows])
     assert "no response was observed" in said_by(capsys, *words)
 

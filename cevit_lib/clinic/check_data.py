@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.doubts import doubts, nothing_left
 from cevit_lib.clinic.folder import Folder, plain
 from cevit_lib.clinic.known import known_patients
@@ -62,7 +63,7 @@ class Report:
         doubt once.
         """
         lost = [f"  {loss}" for loss in _losses(self.flow)]
-        labels = [f"  {fact}" for fact in self.facts if fact.startswith("label ")]
+        labels = [f"  {fact}" for fact in self.facts if fact.startswith(("label ", "covariate "))]
         doubted = [problem for problem in self.problems if not problem.error]
         return [_kept(self.flow), *lost, *labels, *_gathered(doubted, 1)]
 
@@ -71,6 +72,8 @@ def run_check(options: argparse.Namespace) -> int:
     """Print the report; return 0 when the data can be used, 1 when something is wrong."""
     notes = stored_notes(options.model) if options.model else {}
     layout = options.layout or notes.get("layout")
+    if options.layout is not None:
+        layout = with_categories(vars(read_layout(options.layout)), options.csv)
     report = check(options.csv, options.images, layout, options.workers, not options.model)
     further = list(_beside_model(report.data, layout, notes)) if notes else []
     problems, folds = [*further, *report.problems], []
@@ -112,7 +115,7 @@ def check(
     """
     arranged = arrange(table, layout, responses)
     data, problems = arranged.data, [*arranged.problems, *_similar_ids(arranged)]
-    problems += [*_covariates(arranged), *doubts(arranged, responses)]
+    problems += doubts(arranged, responses)
     flow = dict(data.notes["flow"])
     if images is not None:
         folder = Folder(images, arranged)
@@ -174,15 +177,6 @@ def _similar_ids(arranged: Arranged) -> Iterator[Problem]:
             text = f"patients {other!r} and {patient!r} differ in zeros, spaces or case only"
             text += "; one person must have one id"
             yield Problem(text, arranged.line(row), arranged.layout.patient, error=False)
-
-
-def _covariates(arranged: Arranged) -> Iterator[Problem]:
-    """Refuse covariates as long as no part of the model sees them."""
-    if names := arranged.data.covariate_names:
-        yield Problem(
-            f"covariates ({', '.join(names)}) are declared, and nothing in the model would use "
-            "them; take 'covariates' out of the layout"
-        )
 
 
 def _one_eye_only(arranged: Arranged, usable: Paths) -> Iterator[Problem]:
@@ -252,8 +246,18 @@ def _facts(arranged: Arranged) -> list[str]:
         "laterality: " + ", ".join(f"{code} = {eye}" for code, eye in codes.items()),
         "responses: " + ", ".join(f"{name} = {_written(text)}" for name, text in rules.items()),
         *(f"label {name} = {_written(rules[name])}: {t}" for name, t in notes["labels"].items()),
+        *_covariates(arranged.data),
         *where,
     ]
+
+
+def _covariates(data: PairedEyes) -> Iterator[str]:
+    """Yield what is known of each covariate; what is not is taken as the mean."""
+    for k, name in enumerate(data.covariate_names):
+        values = data.covariates[:, :, k].numpy()
+        absent = int(np.isnan(values).sum())
+        told = f"; {absent} not observed, the mean stands for them" if absent else ""
+        yield f"covariate {name}: mean {characteristic(values.ravel(), True)}{told}"
 
 
 def _written(text: str | dict[str, str]) -> str:

@@ -15,7 +15,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from cevit_lib import __version__
+from cevit_lib.clinic.words import in_options, say_aside
 from cevit_lib.edge import check_output, guarded
+from cevit_lib.errors import CevitError
 
 OPTIONS = "cevit_lib.clinic.options"
 # name: (help, function that declares the options, function that runs)
@@ -108,7 +110,7 @@ def _in_words(command: str, usual: Callable[..., None]) -> Callable[..., None]:
 
     def show(message, category, *place, **further) -> None:
         if category.__module__ == "cevit_lib.errors":
-            print(f"cevit {command}: warning: {message}", file=sys.stderr)
+            say_aside(f"cevit {command}: warning: {in_options(str(message))}")
         else:
             usual(message, category, *place, **further)
 
@@ -145,7 +147,11 @@ def _run(options: argparse.Namespace) -> int:
     os.environ["MATPLOTLIBRC"] = os.devnull  # a report does not look as the user's own figures do
     with warnings.catch_warnings():
         warnings.showwarning = _in_words(options.command, warnings.showwarning)
-        return resolve_name(COMMANDS[options.command][2])(options)
+        try:
+            return resolve_name(COMMANDS[options.command][2])(options)
+        except CevitError as error:
+            error.args = (in_options(str(error)),)
+            raise
 
 
 if __name__ == "__main__":

@@ -21,8 +21,11 @@ from cevit_lib.clinic.devices import claim
 from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.performance import usual_of
+from cevit_lib.clinic.pooled import unsettled
 from cevit_lib.clinic.predict import memory_in_words
+from cevit_lib.clinic.progress import stages_of, watching
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
+from cevit_lib.clinic.words import in_options
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
 from cevit_lib.errors import CevitError, ParameterError
@@ -68,14 +71,17 @@ def _run_folds(options: argparse.Namespace) -> int:
     # what is wrong with all stops here
     wanted = [FoldOfFit(options, data, configuration_of(options, fold)) for fold in folds]
     records, failures = [], []
-    for each in wanted:
-        try:
-            records.append(each.record(crew))
-        except ParameterError:  # wrong in every fold, and no second try mends it
-            raise
-        except CevitError as error:
-            failures.append(each.name)
-            print(f"{each.name} failed: {error}", file=sys.stderr, flush=True)
+    with watching(len(wanted), stages_of(wanted[0].configuration), crew.main) as watch:
+        for each in wanted:
+            try:
+                with watch.fold(each.name):
+                    records.append(each.record(crew))
+            except ParameterError:  # wrong in every fold, and no second try mends it
+                raise
+            except CevitError as error:
+                failures.append(each.name)
+                said = in_options(str(error))
+                print(f"{each.name} failed: {said}", file=sys.stderr, flush=True)
     tested = [record for record in records if record["configuration"]["fold"]]
     if crew.main and tested:
         _report(tested, data, options)
@@ -188,3 +194,5 @@ def _report(records: list[dict], data: PairedEyes, options: argparse.Namespace) 
             if seen:
                 parts.append(f"{key} {sum(seen) / len(seen):.3g}{some}")
         print(f"  {name}: {'; '.join(parts)}")
+    for line in unsettled(records):
+        print(line)

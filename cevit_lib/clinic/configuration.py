@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from cevit_lib.clinic.check_data import check
+from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.options import DEFAULTS, FULL_SIZE
 from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, split_by_patient
 from cevit_lib.datasets.cells import read_cells
@@ -53,7 +54,7 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         )
     refuse_idle(options)
     if options.csv is not None:
-        layout = _declared_layout(options.csv, options.layout)
+        layout = declared_layout(options.csv, options.layout)
         tiny = getattr(options, "backbone", "tiny") == "tiny"
         usual = DEFAULTS["table"]["size"] if tiny else FULL_SIZE
         layout["size"] = options.size or layout.get("size") or usual
@@ -112,13 +113,14 @@ def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> 
     }
 
 
-def _declared_layout(table: Path, source: Path | None) -> dict[str, Any]:
+def declared_layout(table: Path, source: Path | None) -> dict[str, Any]:
     """Return the layout as plain values, without what is default and not written in the file."""
     layout = read_layout(source) if source else guess_layout(list(read_cells(table).frame))
     written = yaml.safe_load(source.read_text(encoding="utf-8-sig")) if source else {}
     plain = vars(Layout(patient=""))
     kept = {k: v for k, v in vars(layout).items() if v != plain[k] or k in written}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+    listed = {k: list(value) if isinstance(value, tuple) else value for k, value in kept.items()}
+    return with_categories(listed, table)
 
 
 def load_data(configuration: dict[str, Any], responses: bool = True) -> PairedEyes:
@@ -192,7 +194,21 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "folds": options.folds,
         "fold": fold,
         **_estimator_settings(options),
+        **_augmentation(options, data),
     }
+
+
+def _augmentation(options: argparse.Namespace, data: dict[str, Any]) -> dict[str, Any]:
+    """Return how photographs are changed in training; a plain fit's identity does not name it."""
+    chosen = {"rotation": options.rotation, "colour": options.colour}
+    asked = {name: number for name, number in chosen.items() if number}
+    if asked and data["name"] == "synthetic":
+        raise ParameterError(
+            "--rotation and --colour change photographs; --data synthetic has none."
+        )
+    if options.compile and (asked or data.get("layout", {}).get("covariates")):
+        raise ParameterError("--compile does not go with --rotation, --colour or covariates.")
+    return {"augmentation": asked} if asked else {}
 
 
 def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -57,10 +57,13 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if options.table is not None:
         own_or_new(options.table, f"# {NOT_CLINICAL}")
     fit = model_of(options)
-    data = load_data(data_for(fit, options))
+    data = load_data(data_for(fit, options), responses=False)
     predictions = predictions_of(fit, data, options)
     if not bool(data.y.isfinite().any()):
-        raise DataError(f"{name}: no response was observed; 'cevit predict' asks for none.")
+        raise DataError(
+            f"{name}: no response was observed ({', '.join(data.responses)} are looked for by the "
+            "layout's columns and rules); 'cevit predict' asks for none."
+        )
     judged = judge(predictions, data.y.numpy(), fit.notes.get("usual", {}), data.domains)
     stated = stated_by(options, judged)
     found = judged.performance(stated, np.random.default_rng(0))
@@ -92,6 +95,9 @@ def run_evaluate(options: argparse.Namespace) -> int:
         write_table(written, options.table, f"model {options.model.name}")
     print(f"evaluation on {len(data)} patients in {output} (not for clinical use)")
     _say(found, known)
+    absent = [name for name in data.responses if name not in found]
+    if absent:
+        print(f"not judged, for nobody has it observed: {', '.join(absent)}")
     return 0
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from cevit_lib import estimation
+from cevit_lib.clinic.augment import Augmentation
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
 from cevit_lib.clinic.performance import usual_of
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import ParameterError
+from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import new_record, rounded
 from cevit_lib.training import (
@@ -61,7 +62,7 @@ def fit_fold(
     start, means = time.perf_counter(), means or Means()
     split, randomness = split_of(data, configuration, seed), streams(seed, configuration["fold"])
     training, test = data.subset(split.train), data.subset(split.test)
-    model = build_model(configuration, data, randomness.weights, means.weights)
+    model = build_model(configuration, training, randomness.weights, means.weights)
     fitted = _fit(model, training, configuration, randomness.order, means)
     control = fitted.arm(None, ARMS[1], device=means.device, checkpoint=means.checkpoint)
     outputs, metrics = {name: [] for name in ARMS}, {}
@@ -143,8 +144,10 @@ def build_model(
     if encoder["backbone"] == "tiny":  # 36 patches an eye, 16 in the synthetic window
         encoder |= TINY | {"backbone": "vit_tiny_patch16_224", "patch_size": max(3, size // 6)}
     if configuration["data"]["name"] == "table":
-        encoder["tasks"] = _tasks(configuration["data"]["layout"])
-    return BiChannelViT(
+        layout = configuration["data"]["layout"]
+        encoder["tasks"] = _tasks(layout)
+        encoder["covariates"] = units_of(data) if layout.get("covariates") else ()
+    network = BiChannelViT(
         **encoder,
         img_size=size,
         in_chans=channels,
@@ -152,6 +155,29 @@ def build_model(
         rng=rng,
         normalise=data.name != "synthetic",
     )
+    if "augmentation" in configuration:
+        Augmentation(**configuration["augmentation"]).watch(network)
+    return network
+
+
+def units_of(data: PairedEyes) -> list[tuple[float, float]]:
+    """Return mean and SD of each covariate among training patients, both eyes together.
+
+    Raises
+    ------
+    DataError
+        One is the same for all of them, or not observed.
+    """
+    found = []
+    for name, values in zip(data.covariate_names, data.covariates.flatten(0, 1).T, strict=True):
+        seen = values[values.isfinite()]
+        if len(seen) < 2 or not float(seen.std()) > 0:
+            raise DataError(
+                f"covariate {name!r} does not vary among the patients to train on; take it out of "
+                "'covariates'."
+            )
+        found.append((float(seen.mean()), float(seen.std())))
+    return found
 
 
 def _tasks(layout: dict[str, Any]) -> tuple[str, ...]:

@@ -106,6 +106,18 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add("--copula-learning-rate", type=RATE, help="of the copula stage")
     add("--batch-size", type=COUNT, help="patients per step")
     add(
+        "--rotation",
+        type=at_least(0, whole=False),
+        default=0.0,
+        help="photographs are turned anew in every step, up to so many degrees to either side",
+    )
+    add(
+        "--colour",
+        type=at_least(0, whole=False),
+        default=0.0,
+        help="their brightness, contrast and saturation change by up to this share, as 0.2",
+    )
+    add(
         "--estimator",
         choices=sorted(ESTIMATORS),
         default="exact-em",

@@ -55,6 +55,20 @@ def fit_records(folder: Path, study: str, identity: str | None = None) -> list[d
     return sorted(same, key=lambda record: record["configuration"]["fold"])
 
 
+def unsettled(records: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence where the copula parameters of some folds did not converge."""
+    folds = [r["configuration"]["fold"] for r in records if r["status"] == "not converged"]
+    if not folds:
+        return []
+    most = "s " + ", ".join(map(str, folds)) if len(folds) > 1 else f" {folds[0]}"
+    return [
+        f"In fold{most} of {records[0]['configuration']['folds']} the estimate of the copula "
+        "parameters stopped before it had settled: correlations, joint probabilities and what "
+        "follows from a measured response may still move. A fit with a larger --max-iter, or with "
+        "more patients, mends it."
+    ]
+
+
 def _kind(record: dict[str, Any]) -> tuple:
     """Return what the folds of one fit have in common."""
     configuration = {**record["configuration"], "fold": None}

@@ -14,7 +14,7 @@ from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.options import ARMS
 from cevit_lib.clinic.page import BEGINNING, figure, paragraph, table
 from cevit_lib.clinic.performance import Judged, Stated, in_words, stated_by
-from cevit_lib.clinic.pooled import fit_records, pool
+from cevit_lib.clinic.pooled import fit_records, pool, unsettled
 from cevit_lib.clinic.report_figures import plot_correlation
 from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.records import badge
@@ -77,20 +77,6 @@ def page(
     )
 
 
-def unsettled(records: Records) -> list[str]:
-    """Return a sentence where the copula parameters of some folds did not converge."""
-    folds = [r["configuration"]["fold"] for r in records if r["status"] == "not converged"]
-    if not folds:
-        return []
-    most = "s " + ", ".join(map(str, folds)) if len(folds) > 1 else f" {folds[0]}"
-    return [
-        f"In fold{most} of {records[0]['configuration']['folds']} the estimate of the copula "
-        "parameters stopped before it had settled: correlations, joint probabilities and what "
-        "follows from a measured response may still move. A fit with a larger --max-iter, or with "
-        "more patients, mends it."
-    ]
-
-
 def _summary(records: Records, judged: Judged) -> str:
     first, done = records[0], len(records)
     whole = first["configuration"]["folds"]
@@ -101,6 +87,12 @@ def _summary(records: Records, judged: Judged) -> str:
 
 def _card(record: dict[str, Any], responses: tuple[str, ...]) -> str:
     c, e = record["configuration"], record["configuration"]["encoder"]
+    layout, changed = c["data"].get("layout", {}), c.get("augmentation", {})
+    organ, covariates = layout.get("organ", "eye"), ", ".join(layout.get("covariates", ()))
+    changes = {
+        "rotation": f"photographs turned by up to {changed.get('rotation', 0):g} degrees",
+        "colour": f"their colours changed by up to {changed.get('colour', 0):.0%}",
+    }
     stages = [
         f"{name.replace('_', ' ')}: {s['epochs']} epochs, rate {s['learning_rate']:g}"
         for name, s in c["recipes"].items()
@@ -108,23 +100,31 @@ def _card(record: dict[str, Any], responses: tuple[str, ...]) -> str:
     rows = [
         [
             "Intended use",
-            "research and teaching on paired eyes; not for clinical use, no decision on a patient",
+            f"research and teaching on paired {organ}s; not for clinical use, no decision on a "
+            "patient",
         ],
         ["Predicts", ", ".join(responses)],
-        ["Sees", "photographs of both eyes, an absent eye is black and nothing is said of it"],
+        [
+            "Sees",
+            f"photographs of both {organ}s, an absent {organ} is black and nothing is said of it"
+            + (f"; beside them {covariates}" if covariates else ""),
+        ],
         [
             "Network",
-            f"{e['backbone']} Vision Transformer shared by both eyes"
-            + (", residual adapters by eye" if e["adapters"] else "")
+            f"{e['backbone']} Vision Transformer shared by both {organ}s"
+            + (f", residual adapters by {organ}" if e["adapters"] else "")
             + (f", LoRA of rank {e['lora_rank']}" if e["lora_rank"] else ", trained in full"),
         ],
         [
             "Weights it starts from",
             str(record["notes"]).partition(";")[0].removeprefix("backbone weights: "),
         ],
-        ["Training", "; ".join(stages) + f"; {c['batch_size']} patients a step"],
+        [
+            "Training",
+            "; ".join([*stages, f"{c['batch_size']} patients a step", *map(changes.get, changed)]),
+        ],
         ["Copula parameters", f"{c['estimator']}, on {c['estimate_on']} outputs, then held fixed"],
-        ["Missing eyes and responses", "kept; they enter the likelihood of what was observed"],
+        [f"Missing {organ}s and responses", "kept; they enter the likelihood of what was observed"],
         ["Layout", c["data"].get("layout", c["data"])],
     ]
     return table(["", ""], rows)

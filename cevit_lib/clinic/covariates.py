@@ -1,0 +1,57 @@
+"""Covariates of a layout: a column of words becomes one rule a word, but for the most frequent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cevit_lib.datasets.cells import read_cells
+from cevit_lib.datasets.layout import read_layout
+from cevit_lib.datasets.rules import NUMBER, folded
+from cevit_lib.errors import DataError
+
+MOST_WORDS = 12
+
+
+def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:
+    """Return a layout whose covariates are numbers or rules: ``site: site`` with the words A, B, C
+    in its column, A most often, is ``site B: site == B`` and ``site C: site == C``.
+
+    Raises
+    ------
+    DataError
+        A column holds more different words than a category has.
+    """
+    declared = layout.get("covariates") or {}
+    if not declared:
+        return layout
+    read = read_layout(layout)
+    cells = read_cells(table, read.encoding, read.separator, read.sheet)
+    found: dict[str, Any] = {}
+    for name, text in declared.items():
+        words = _words(read, text, cells.frame)
+        if len(words) > MOST_WORDS:
+            raise DataError(
+                f"covariate {name!r}: its column holds {len(words)} different words, such as "
+                f"{', '.join(words[:3])}; give a number, or a rule such as '{text} == {words[0]}'."
+            )
+        rules = {f"{name} {word}": f"{text} == {word}" for word in words[1:]}
+        found |= rules or {name: text}
+    return layout | {"covariates": found}
+
+
+def _words(read: Any, text: Any, frame: pd.DataFrame) -> list[str]:
+    """Return the words in a covariate's column, the most frequent first; none where it is a rule
+    or holds numbers.
+    """
+    rules = {read.criterion(text, eye) for eye in read.domains}
+    columns = {rule.column for rule in rules}
+    if any(rule.comparison for rule in rules) or len(columns) > 1 or not columns <= set(frame):
+        return []
+    seen = Counter(folded(cell) for cell in frame[columns.pop()] if not read.is_missing(cell))
+    if all(NUMBER.fullmatch(word.replace(",", ".").replace("−", "-")) for word in seen):
+        return []
+    return [word for word, _ in sorted(seen.items(), key=lambda pair: (-pair[1], pair[0]))]

@@ -1,0 +1,198 @@
+"""What a fit takes beside photographs, and what it shows on its way: covariates, augmentation,
+progress."""
+
+import io
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from cevit_lib.clinic.augment import Augmentation, coloured, turned
+from cevit_lib.clinic.covariates import with_categories
+from cevit_lib.clinic.fold import units_of
+from cevit_lib.clinic.options import ARMS
+from cevit_lib.clinic.progress import Watch, in_time, stages_of
+from cevit_lib.clinic.words import in_options
+from cevit_lib.datasets import PairedEyes
+from cevit_lib.encoder import BiChannelViT
+from cevit_lib.errors import DataError
+from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs, save_model
+
+TINY = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
+NAN = float("nan")
+
+
+def a_network(**options) -> BiChannelViT:
+    rng = np.random.default_rng(0)
+    more = {"pretrained": False, "lora_rank": 0, "rng": rng} | TINY | options
+    return BiChannelViT("vit_tiny_patch16_224", **more)
+
+
+def test_every_head_reads_covariates_in_units_of_the_patients_to_train_on():
+    network = a_network(covariates=[(60.0, 10.0), (0.5, 0.5)]).eval()
+    images, here = torch.rand(3, 2, 3, 16, 16), torch.tensor([60.0, 0.5]).expand(3, 2, 2)
+    older = here.clone()
+    older[:, 0, 0] += 10  # one SD, of the left eye's patient
+    moved = network(images, older) - network(images, here)
+    weight = network.heads["continuous_1"].weight[0, -2].detach()
+    torch.testing.assert_close(moved[:, 0], weight.expand(3), atol=1e-6, rtol=0)
+    assert (moved[:, 1] == 0).all()  # the right eye's head reads its own
+    unknown = network(images, torch.full((3, 2, 2), NAN))
+    torch.testing.assert_close(unknown, network(images, here))
+
+
+def eyes_with_age(n: int, seed: int) -> PairedEyes:
+    """Black photographs; the length follows from the age alone, which one patient lacks."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 12, size=(n, 1, 1)).repeat(2, axis=1)
+    y = np.c_[22 + 0.05 * age[:, :, 0], rng.integers(0, 2, size=(n, 2))]
+    age[0] = NAN
+    return PairedEyes(
+        images=torch.zeros(n, 2, 3, 16, 16, dtype=torch.uint8),
+        y=torch.from_numpy(y + np.r_[0.01, 0.01, 0, 0] * rng.normal(size=(n, 4))),
+        ids=tuple(map(str, range(n))),
+        responses=("AL_OS", "AL_OD", "HM_OS", "HM_OD"),
+        continuous=2,
+        covariates=torch.from_numpy(age),
+        covariate_names=("age",),
+    )
+
+
+def test_a_length_that_follows_from_age_is_learnt_from_it_and_saved(tmp_path):
+    data, new = eyes_with_age(200, 0), eyes_with_age(60, 1)
+    (units,) = units_of(data)
+    seen = data.covariates[1:].flatten()
+    assert units == pytest.approx((float(seen.mean()), float(seen.std())))
+    network = a_network(covariates=[units])
+    recipe = Recipe(30, 2e-2, 20, weight_decay=0.0)
+    fit = fit_warm_up(network, data, recipe, rng=np.random.default_rng(0), device="cpu")
+    outputs = predict_outputs(fit, new, device="cpu")
+    error = (outputs - new.y)[1:, :2]
+    assert error.square().mean() < 0.1 * new.y[1:, :2].var()  # R squared above 0.9
+    save_model(fit, tmp_path / "model")
+    assert torch.equal(predict_outputs(load_model(tmp_path / "model"), new, device="cpu"), outputs)
+    constant = data.replace(covariates=torch.full_like(data.covariates, 3.0))
+    with pytest.raises(DataError, match="covariate 'age' does not vary"):
+        units_of(constant)
+
+
+def test_a_column_of_words_is_one_rule_a_word_but_for_the_most_frequent(tmp_path):
+    table = tmp_path / "eyes.csv"
+    lines = [f"{i},{'RL'[i % 2]},{24 + i},{60 + i},{'AABCA'[i % 5]},id{i}" for i in range(40)]
+    table.write_text("\n".join(["id,eye,al,age,site,name", *lines, "9,R,23,70,,x"]) + "\n")
+    layout = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}}
+    declared = {"age": "age", "site": "site", "old": "age > 70"}
+    found = with_categories({**layout, "covariates": declared}, table)["covariates"]
+    assert found == {
+        "age": "age",
+        "site b": "site == b",
+        "site c": "site == c",
+        "old": "age > 70",
+    }
+    assert with_categories({**layout, "covariates": found}, table)["covariates"] == found
+    with pytest.raises(DataError, match="41 different words"):
+        with_categories({**layout, "covariates": {"name": "name"}}, table)
+
+
+def test_turns_and_colours_are_what_they_say():
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.uniform(0.3, 0.6, size=(4, 3, 9, 9)).astype("float32"))
+    quarters = turned(images, torch.tensor([0.0, 90.0, -90.0, 180.0]))
+    for found, image, turns in zip(quarters, images, (0, 1, -1, 2), strict=True):
+        torch.testing.assert_close(found, torch.rot90(image, turns, (1, 2)), atol=1e-5, rtol=0)
+    same = torch.ones(4, 3)
+    torch.testing.assert_close(coloured(images, same), images)
+    bright = coloured(images, torch.tensor([[1.2, 1.0, 1.0]] * 4))
+    torch.testing.assert_close(bright, 1.2 * images)
+    flat = coloured(images, torch.tensor([[1.0, 0.0, 1.0]] * 4))
+    torch.testing.assert_close(flat, images.mean((1, 2, 3), keepdim=True).expand_as(images))
+    grey = coloured(images, torch.tensor([[1.0, 1.0, 0.0]] * 4))
+    torch.testing.assert_close(grey, images.mean(1, keepdim=True).expand_as(images))
+    assert (coloured(torch.zeros(4, 3, 9, 9), 1 + torch.rand(4, 3)) == 0).all()
+
+
+def test_a_network_sees_changed_photographs_only_while_it_trains():
+    network = a_network(covariates=[(0.0, 1.0)])
+    Augmentation(rotation=20, colour=0.3).watch(network)
+    images, age = torch.rand(3, 2, 3, 16, 16), torch.zeros(3, 2, 1)
+    assert torch.equal(network.eval()(images, age), network(images, age))
+    network.train()
+    torch.manual_seed(0)
+    first = network(images, age)
+    assert not torch.allclose(first, network(images, age))
+    torch.manual_seed(0)  # a fit seeds torch's generator, and repeats itself
+    assert torch.equal(first, network(images, age))
+
+
+CONFIGURATION = {
+    "preset": None,
+    "estimate_on": "cross-fitted",
+    "recipes": {"warm_up": {"epochs": 4}, "copula": {"epochs": 2}},
+}
+
+
+def test_stages_are_those_that_training_logs(caplog):
+    stages = stages_of(CONFIGURATION)
+    assert list(stages) == [
+        "warm-up",
+        "cross-fit 1",
+        "cross-fit 2",
+        "cross-fit 3",
+        "copula",
+        ARMS[1],
+    ]
+    assert sum(stages.values()) == 4 * 4 + 2 * 2
+    assert stages_of(CONFIGURATION | {"preset": "paper"}) == {
+        "warm-up": 25,
+        "copula": 60,
+        ARMS[1]: 60,
+    }
+
+
+def test_a_log_has_a_line_a_stage_and_what_is_left_is_a_rule_of_three(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("cevit_lib.clinic.progress.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    watch = Watch(2, {"warm-up": 4, "copula": 1}, stream)
+    log = logging.Logger("quiet")
+    log.addHandler(watch)
+    with watch.fold("fold 1 of 2"):
+        for epoch in range(1, 5):
+            clock[0] += 60
+            log.info("%s: epoch %d of %d", "warm-up", epoch, 4)
+        log.info("%s: iteration %d of %d", "ExactEM", 7, 500)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "fold 1 of 2: warm-up, epoch 1 of 4; about 9 min left"
+    assert lines[3] == "fold 1 of 2: warm-up, epoch 4 of 4; about 6 min left"
+    with watch.fold("fold 2 of 2"):  # began with its copula stage: the rest had been done before
+        clock[0] += 60
+        log.info("%s: epoch %d of %d", "copula", 1, 1)
+    assert stream.getvalue().splitlines()[-1] == "fold 2 of 2: copula, epoch 1 of 1; about 0 s left"
+    assert [in_time(t) for t in (40, 700, 12000)] == ["40 s", "12 min", "3 h 20 min"]
+
+
+@pytest.mark.parametrize(
+    "said, typed",
+    [
+        ("Make batch_size=24 smaller, or set accumulation=2: the", "Make --batch-size 24 smaller"),
+        ("warm-up: patience=3 watches; pass validation=...", "add --estimate-on held-out"),
+        ("ExactEM stopped; raise max_iter (cevit fit: --max-iter) or tol, or", "raise --max-iter,"),
+        ("Pass weights=..., pretrained=True, or lora_rank=0 to train", "or --lora-rank 0 to"),
+    ],
+)
+def test_advice_for_callers_is_told_as_options(said, typed):
+    assert typed in in_options(said) and "=" not in in_options(said)
+
+
+def test_the_layouts_rules_of_covariates_are_plain_values(tmp_path):
+    table = tmp_path / "eyes.csv"
+    table.write_text("id,eye,al,sex\n1,R,24,F\n1,L,24,F\n2,R,25,M\n2,L,23,M\n3,R,22,M\n")
+    layout = {
+        "patient": "id",
+        "eye": "eye",
+        "continuous": {"AL": "al"},
+        "covariates": {"sex": "sex"},
+    }
+    assert json.dumps(with_categories(layout, table)["covariates"]) == '{"sex f": "sex == f"}'
