@@ -149,10 +149,11 @@ def _coverage(judged: Judged, level: float) -> str:
 
 
 def _figures(judged: Judged, level: float) -> str:
-    p0, names, text = judged.continuous, judged.responses, ""
-    if p0:
-        panels = [(names[k], judged.outputs[:, k], judged.y[:, k]) for k in range(p0)]
-        half = (norm.ppf((1 + level) / 2) * judged.scale.mean(0)).tolist()
+    answers, text = judged.answers(), ""
+    panels = [(answer.name, answer.said, answer.seen) for answer in answers if not answer.label]
+    if panels:
+        scale = dict(zip(judged.responses, judged.scale.mean(0), strict=False))
+        half = [norm.ppf((1 + level) / 2) * scale[name] for name, *_ in panels]
         text += figure(
             plot_predicted(panels, half, judged.domains),
             f"Predicted against observed; grey band: {level:.0%} interval.",
@@ -164,7 +165,7 @@ def _figures(judged: Judged, level: float) -> str:
         )
     curves = {
         answer.name: calibration_curve(answer.said, answer.seen)
-        for answer in judged.answers()
+        for answer in answers
         if answer.label
     }
     if curves:
