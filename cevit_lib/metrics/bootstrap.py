@@ -73,6 +73,12 @@ def patient_bootstrap(
     DataError, ParameterError
         Fewer than two patients; ``level`` or ``replications`` out of range.
 
+    Notes
+    -----
+    Where a label is rare the percentile interval of an area under the curve is too short. In
+    simulations at 95 % it covers in about .83 of the cases with 4 positive eyes, .88 with 8, .91
+    with 16 and .93 with 24 (medians); resampling eyes covers .03 less again.
+
     Examples
     --------
     >>> error = lambda rows: mean_absolute_error(mu[rows], y[rows])  # doctest: +SKIP

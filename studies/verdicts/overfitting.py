@@ -147,7 +147,9 @@ def proposition_1_limit(evidence):
         REPRODUCED if min(scaled, noisy) > 0.9 else FALSE,
         f"at a ratio of {ratio:.0f} scaling gives {scaled:.2f}; it does go to 1 under shared "
         f"noise ({noisy:.2f})",
-        (f"scores that follow the labels (label tracking 2): {tracked:.2f}, no more than at 1",),
+        (
+            f"scores that follow the labels (label tracking 2): {tracked:.2f}, less than at strength 1",
+        ),
     )
 
 
@@ -195,7 +197,7 @@ def proposition_2(evidence):
         REPRODUCED if below else NOT_REPRODUCED,
         f"not refuted: under label tracking the mean is at most "
         f"{max(m['mean'] for m in means.values()):.3f}, and {means[last]['mean']:.2f} at strength "
-        f"{last:g} (from 2 on at most {converged:.0%} of the fits converge in 1,000 iterations)",
+        f"{last:g} (from 2 on {converged:.0%} of the fits converge in 1,000 iterations)",
     )
 
 
