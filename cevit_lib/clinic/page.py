@@ -131,7 +131,12 @@ def performance(
             head = ["", *found[answer.name]]
             rows.append([answer.name, *found[answer.name].values()])
             rows.append(["no skill", *usual.values()])
-        text += table(head, rows, f"{measure}: value, 95 % interval from resampled patients")
+        text += table(
+            head,
+            rows,
+            f"{measure}: value, 95 % interval from resampled patients, "
+            "too short where a label is rare",
+        )
     text += paragraph(
         "No skill: the mean of the patients on whom the model was fitted, said of everybody. "
         "Skill: the share of its squared error that the predictions spare."

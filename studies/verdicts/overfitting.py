@@ -147,9 +147,7 @@ def proposition_1_limit(evidence):
         REPRODUCED if min(scaled, noisy) > 0.9 else FALSE,
         f"at a ratio of {ratio:.0f} scaling gives {scaled:.2f}; it does go to 1 under shared "
         f"noise ({noisy:.2f})",
-        (
-            f"scores that follow the labels (label tracking 2): {tracked:.2f}, less than at strength 1",
-        ),
+        (f"scores that follow the labels (label tracking 2): {tracked:.2f}, less than at 1/2",),
     )
 
 
