@@ -1,6 +1,8 @@
 """``cevit check-data`` on invented eyes, good ones and ones with every fault."""
 
 import hashlib
+import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from PIL import Image
 
 from cevit_lib.clinic import cli
 from cevit_lib.clinic.check_data import check, describe_folds
+from cevit_lib.clinic.configuration import load_data, split_of
+from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.pictures import eye_in_name, inspect
 from cevit_lib.datasets import load_paired_table, read_image
 from cevit_lib.errors import DataError
@@ -67,8 +71,10 @@ def test_a_good_folder_passes_and_is_the_data_set(tmp_path):
     assert report.problems == [] and report.flow["photographs that cannot be used"] == 0
     assert report.flow["photographs"] == 48 and report.flow["patients kept"] == 24
     assert report.data.hash == data.hash and report.data.notes == data.notes
-    folds = describe_folds(data, 4, 0)
-    assert len(folds) == 5 and all("6 patients" in line for line in folds[1:])
+    for number, line in enumerate(describe_folds(data, 4, 7)[1:], 1):  # those of the fit
+        test = split_of(data, {"fold": number, "folds": 4}, 7).test
+        mean = data.y[test, 0].mean()
+        assert f"fold {number}: 6 patients; AL_OS {mean:.2f} " in line
     assert data.ids[3] == "003" and data.load().shape == (24, 2, 3, 48, 48) and data.complete.all()
     torch.testing.assert_close(
         data.images[np.array([3])][0, 0], read_image(photos / "003_OS.jpg", 48)
@@ -187,3 +193,238 @@ def test_what_a_file_shows_is_told(tmp_path, monkeypatch):
     assert "cannot be read" in inspect(tmp_path / "grey.png").error
     with pytest.raises(DataError, match="grey.png cannot be read"):
         read_image(tmp_path / "grey.png", 16)
+
+
+# ---- what would be lost or made up
+
+
+def pairs(n: int, row) -> str:
+    """A table ``id,eye,al,dx`` of rows by patient and eye (0 left, 1 right)."""
+    rows = [f"{i:03d},{'LR'[eye]},{row(i, eye)}" for i in range(n) for eye in (0, 1)]
+    return "\n".join(["id,eye,al,dx", *rows]) + "\n"
+
+
+def length(i: int, eye: int) -> str:
+    return f"{22 + (7 * i + 3 * eye) % 40 / 10:.1f}"
+
+
+def label(i: int, eye: int) -> int:
+    return (i // 2 + eye * (i % 3 == 0)) % 2
+
+
+PLAIN = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}, "binary": {"DX": "dx"}}
+GOOD = pairs(24, lambda i, eye: f"{length(i, eye)},{label(i, eye)}")
+
+
+def run(folder, text: str, layout: dict, *words, command: str = "check-data") -> int:
+    (folder / "eyes.csv").write_text(text)
+    (folder / "eyes.yml").write_text(json.dumps(layout))
+    places = ["--csv", folder / "eyes.csv", "--layout", folder / "eyes.yml"]
+    return cli.main([str(word) for word in (command, *places, *words)])
+
+
+@pytest.mark.parametrize(
+    "change, layout, told",
+    [
+        (lambda text: text.replace(",L,", ",1,").replace(",R,", ",2,"), {}, "{2: OD, ...}"),
+        (lambda text: re.sub(r"\n\d+", "\n", text), {}, "48 rows without a patient's id"),
+        (lambda text: text.replace(",L,", ",R,"), {}, "no response of OS is left, only of OD"),
+        (lambda text: text, {"binary": {"DX": "dx >= 2"}}, "24 zeros and 0 ones"),
+        (lambda text: text, {"image": "al"}, "nothing is left of 48 rows"),
+        (lambda text: text, {}, "give 'image' or 'file' in the layout"),
+    ],
+)
+def test_a_table_of_which_nothing_is_left_cannot_be_used(tmp_path, capsys, change, layout, told):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    words = ["--images", photos] if layout in ({}, {"image": "al"}) and change(GOOD) == GOOD else []
+    assert run(tmp_path, change(GOOD), PLAIN | layout, *words) == 1
+    out = capsys.readouterr().out
+    assert told in out and "can be used" not in out
+    assert run(tmp_path, change(GOOD), PLAIN | layout, "--images", photos, command="fit") == 2
+    told = capsys.readouterr().err
+    assert "Nothing was fitted" in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "old, new, error, told",
+    [
+        ("{patient}", "1{patient}", False, "1000_OS.jpg does not exist in {} (nearest: '000_OS"),
+        ("{eye}", "{eye} ", True, "000_OS .jpg does not exist in {}, but 000_OS.jpg does"),
+        (".jpg", ".JPEG", True, "000_OS.JPEG does not exist in {}, but 000_OS.jpg does"),
+        ("{patient}", "0{patient}", True, "0000_OS.jpg does not exist in {}, but 000_OS.jpg does"),
+        ("{patient}", "sub/{patient}", True, "sub/000_OS.jpg does not exist in {}, but 000_OS"),
+    ],
+)
+def test_a_photograph_that_is_not_found_is_told_with_the_nearest(tmp_path, old, new, error, told):
+    photos = made(tmp_path, False)[1]
+    text = GOOD.replace("\n", "\r\n")
+    (tmp_path / "eyes.csv").write_text(text)
+    layout = {**PLAIN, "file": "{patient}_{eye}.jpg".replace(old, new), "size": 48}
+    report = check(tmp_path / "eyes.csv", photos, layout)
+    assert told.format(photos) in texts(report.problems, error)
+    assert report.flow["patients without any photograph, left out"] == 24 and report.errors
+
+
+def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
+    photos = made(tmp_path, False)[1]
+    for i in range(5):
+        (photos / f"00{i}_OS.jpg").unlink()
+        (photos / f"00{i}_OD.jpg").unlink()
+    layout = {**PLAIN, "file": "{patient}_{eye}.jpg", "size": 48}
+    assert run(tmp_path, GOOD, layout, "--images", photos) == 0
+    said = ["19 of 24 patients, 5 left out", "000_OS.jpg does not exist in", "more of this kind"]
+    out = capsys.readouterr().out
+    assert [words for words in said if words not in out] == []
+    places = {"csv": tmp_path / "eyes.csv", "photographs": photos, "layout": layout}
+    assert len(load_data({"name": "table", **places})) == 19
+    out = capsys.readouterr().out
+    assert [words for words in said if words not in out] == []
+
+
+@pytest.mark.parametrize(
+    "row, layout, error, told",
+    [
+        (lambda i, e: f"{-9 if i < 3 else length(i, e)},{label(i, e)}", {}, True, "-9 stands in 6"),
+        (lambda i, e: f"{999 if i < 2 else length(i, e)},{label(i, e)}", {}, True, "missing: [999"),
+        (
+            lambda i, e: f"{length(i, e)},{'-9.00' if i < 3 else f'{-8 + i / 4:.2f}'}",
+            {"binary": {"HM": "dx <= -6"}},
+            False,
+            "-9 stands in 6 cells beside -7.25 to -2.25",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{9 if i < 3 else i % 4}",
+            {"binary": {"DX": "dx >= 2"}},
+            True,
+            "9 stands in 6 cells beside 0 to 3",
+        ),
+        (lambda i, e: f"{length(i, e)},{label(i, e) or (9 if i == 1 else 0)}", {}, True, "'9' is"),
+        (
+            lambda i, e: f"{'2.4' if i + e == 0 else length(i, e)},{label(i, e)}",
+            {},
+            True,
+            "2.4 is no plausible axial length",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{'990' if i + e == 0 else 90 + 2 * i + e}",
+            {"continuous": {"RNFL": "dx"}, "binary": {}},
+            False,
+            "990 beside a median of 115",
+        ),
+        (lambda i, e: f"{length(i, 0)},{label(i, e)}", {}, False, "'AL' is the same in both eyes"),
+        (lambda i, e: f"{length(i, e)},{i % 2}", {}, False, "'DX' is the same in both eyes of 24"),
+        (
+            lambda i, e: f"{length(i, e)},{label(i, e)}",
+            {"binary": {"DX": "dx", "long": "al >= 24"}},
+            False,
+            "'long' is a rule on 'AL', itself a response",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{i % 4 + (i + e) % 2}",
+            {"binary": {"some": "dx >= 2", "more": "dx >= 3"}},
+            False,
+            "'some' and 'more' are rules on one column 'dx'",
+        ),
+    ],
+)
+def test_values_that_cannot_be_what_they_seem_are_told(tmp_path, row, layout, error, told):
+    (tmp_path / "eyes.csv").write_text(GOOD)
+    assert check(tmp_path / "eyes.csv", layout=PLAIN).problems == []
+    (tmp_path / "eyes.csv").write_text(pairs(24, row))
+    problems = check(tmp_path / "eyes.csv", layout=PLAIN | layout).problems
+    assert told in texts(problems, error)
+
+
+def test_a_label_that_is_1_only_where_another_is_is_nested(tmp_path):
+    def row(i, eye):
+        return f"{length(i, eye)},{label(i, eye)}"
+
+    def text(stronger):
+        rows = [f"{line},{stronger(*line.split(','))}" for line in pairs(40, row).split()[1:]]
+        return "\n".join(["id,eye,al,dx,severe", *rows]) + "\n"
+
+    layout = {**PLAIN, "binary": {"DX": "dx", "severe": "severe"}}
+    for stronger, nested in (
+        (lambda i, eye, al, dx: int(dx) * (int(i) % 3 > 0), True),
+        (lambda i, eye, al, dx: int(int(i) % 3 > 0), False),
+    ):
+        (tmp_path / "eyes.csv").write_text(text(stronger))
+        said = texts(check(tmp_path / "eyes.csv", layout=layout).problems, False)
+        assert ("'severe_OS' is 1 in 13 patients and 'DX_OS' then always too" in said) == nested
+
+
+def spoiled(photos, kind: str) -> None:
+    """Make one photograph what it should not be."""
+    path = photos / "003_OD.jpg"
+    picture = Image.open(path).convert("RGB")
+    if kind in ("black", "white"):
+        picture = Image.new("RGB", picture.size, kind)
+    elif kind == "tiny":
+        picture = picture.resize((12, 12))
+    elif kind == "two":
+        both = Image.new("RGB", (2 * picture.width, picture.height))
+        both.paste(picture, (0, 0))
+        both.paste(picture, (picture.width, 0))
+        picture = both
+    elif kind == "again":
+        path = photos / "007_OD.jpg"
+        picture = picture.resize((120, 120)).point(lambda level: min(255, int(1.1 * level)))
+    elif kind == "flipped":
+        path, picture = photos / "003_OS.jpg", picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    elif kind == "upside down":
+        picture = picture.transpose(Image.Transpose.ROTATE_180)
+    picture.save(path, quality=80)
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [
+        ("black", "003_OD.jpg is nearly black all over"),
+        ("white", "003_OD.jpg is nearly white all over"),
+        ("tiny", "003_OD.jpg has 12 x 12 pixels"),
+        ("two", "003_OD.jpg looks like two photographs in one file"),
+        ("again", "007_OD.jpg is nearly the same photograph as 003_OD.jpg ('003', OD)"),
+        ("flipped", "003_OD.jpg is the mirror image of 003_OS.jpg ('003', OS)"),
+        ("upside down", "003_OD.jpg has its bright disc where the other eye's lie"),
+    ],
+)
+def test_a_picture_that_shows_no_eye_or_a_wrong_one_is_told(tmp_path, kind, told):
+    table, photos, layout = made(tmp_path, False)
+    spoiled(photos, kind)
+    (problem,) = check(table, photos, layout).problems
+    assert told in problem.message and not problem.error
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (b"\0\0\0\x18ftypheic", "it is a HEIC photograph, as phones make them: export"),
+        (b"<!doctype html>log in", "it is a web page (HTML): a page that asks to log in"),
+        (b"%PDF-1.7", "it is a PDF"),
+    ],
+)
+def test_a_file_that_is_no_photograph_is_named(tmp_path, content, told):
+    (tmp_path / "eye.jpg").write_bytes(content)
+    assert told in inspect(tmp_path / "eye.jpg").error
+    with pytest.raises(DataError, match="eye.jpg cannot be read: it is"):
+        read_image(tmp_path / "eye.jpg", 16)
+
+
+def test_a_table_is_compared_with_a_model(tmp_path, capsys):
+    model, slim = tmp_path / "model", "id,eye\n" + "001,L\n001,R\n77,R\n"
+    model.mkdir()
+    hashes = [hashed(patient, "salt") for patient in ("1", "002")]
+    notes = {"layout": PLAIN, "data_hash": "salt", "patient_hashes": hashes}
+    names = ["AL_OS", "AL_OD", "DX_OS", "DX_OD"]
+    (model / "model.json").write_text(json.dumps({"notes": notes, "responses": names}))
+    (tmp_path / "eyes.csv").write_text(slim)
+    words = ["check-data", "--csv", str(tmp_path / "eyes.csv"), "--model", str(model)]
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert "1 of 2 patients have the ids of patients on whom the model was fitted ('001')" in out
+    for binary, told in (({"DX": "dx >= 2"}, "'DX' is 'dx >= 2' in this"), ({"D": "dx"}, "D_OS")):
+        assert run(tmp_path, GOOD, {**PLAIN, "binary": binary}, "--model", model) == 1
+        assert told in capsys.readouterr().out
+    assert cli.main([*words[:-1], str(tmp_path)]) == 2
+    assert "is no saved model" in capsys.readouterr().err

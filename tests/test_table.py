@@ -1,5 +1,10 @@
 """A group's own table: every shape, code, mark and encoding gives the same eyes."""
 
+import gzip
+import io
+import re
+import zipfile
+
 import numpy as np
 import openpyxl
 import pandas as pd
@@ -8,7 +13,8 @@ import torch
 from PIL import Image
 
 from cevit_lib.datasets import load_paired_table, split_by_patient
-from cevit_lib.datasets.layout import Criterion, read_layout
+from cevit_lib.datasets.layout import Criterion, differences, read_layout, shown
+from cevit_lib.datasets.table import arrange
 from cevit_lib.errors import DataError, ShapeError
 
 LONG = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}, "binary": {"HM": "se <= -6"}}
@@ -183,10 +189,82 @@ def test_usual_names_need_no_layout(tmp_path):
         ("sex == F", "f", 1),
         ("sex != F", "F", 0),
         ("a b == 2", 2.0, 1),
+        ("dx == glaucoma", "Glaucoma ", 1),
+        ("dx == glaucoma", "ungradable", NAN),
+        ("dx != normal", "nicht beurteilbar", NAN),
+        ("dx != normal", "glaucoma?", NAN),
+        ("dx == unknown else known", "unknown", 1),
+        ("dx in [glaucoma, POAG]", "poag", 1),
+        ("dx in [glaucoma, POAG]", "no glaucoma", 0),
+        ("dx not in [normal, healthy]", "healthy", 0),
+        ("dx contains glaucoma", "early glaucoma", 1),
+        ("dx contains glaucoma", "no sign of glaucoma", NAN),
+        ("dx == glaucoma else [normal, healthy]", "cataract", NAN),
+        ("dx == glaucoma else [normal, healthy]", "healthy", 0),
+        ("grade in [2, 3] else [0, 1]", 9.0, NAN),
+        ("grade in [2, 3] else [0, 1]", 1.0, 0),
     ],
 )
 def test_rules(rule, value, truth):
-    assert Criterion.parse(rule).holds(pd.Series([value])).tolist() == [truth]
+    np.testing.assert_equal(Criterion.parse(rule).holds(pd.Series([value])).tolist(), [truth])
+
+
+DIAGNOSES = ["glaucoma", "normal", "cataract", "unknown", "", "Glaucoma", "normal", "glaucoma"]
+
+
+def diagnoses(folder, rule):
+    rows = [(f"{k // 2}", ("OS", "OD")[k % 2], dx) for k, dx in enumerate(DIAGNOSES)]
+    (folder / "eyes.csv").write_text(long_text(rows=rows, header=("id", "eye", "dx")))
+    layout = {"patient": "id", "eye": "eye", "binary": {"G": rule}}
+    return arrange(folder / "eyes.csv", layout)
+
+
+def test_a_rule_on_text_tells_what_became_of_every_value(tmp_path):
+    arranged = diagnoses(tmp_path, "dx == glaucoma")
+    expected = [[1, 0], [0, NAN], [NAN, 1], [0, 1]]
+    np.testing.assert_equal(arranged.data.y.tolist(), expected)
+    told = arranged.data.notes["labels"]["G"]
+    for words in ("'glaucoma' 2 -> 1", "'cataract' 1 -> 0", "'unknown' 1 -> not observed"):
+        assert words in told
+    (doubt,) = arranged.problems  # more than one other value is taken for 0
+    assert not doubt.error and "'normal' (2), 'cataract' (1)" in doubt.message
+
+
+@pytest.mark.parametrize(
+    "rule, error, message",
+    [
+        ("dx == glaucmoa", True, "fits none of 7 cells (nearest: 'Glaucoma'); the column holds"),
+        ("dx contains myopia", True, "'else [normal]' behind it names what is 0"),
+        ("dx in [glaucoma, cataracts] else normal", False, "'cataracts' is never found"),
+    ],
+)
+def test_words_of_a_rule_that_are_not_there_are_told(tmp_path, rule, error, message):
+    (problem,) = diagnoses(tmp_path, rule).problems
+    assert problem.error == error and message in problem.message
+
+
+def test_codes_for_missing_add_to_the_usual_cells_and_are_compared_as_numbers(tmp_path):
+    rows = [("1", "OS", "-9,00", "999"), ("1", "OD", "24,5", "-9")]
+    rows += [("2", "OS", "", "-1,25"), ("2", "OD", "n/a", "-9,5")]
+    data = load(tmp_path, long_text(";", rows), {**LONG, "missing": [-9, "999.0"]})
+    np.testing.assert_equal(data.y.tolist(), [[NAN, 24.5, NAN, NAN], [NAN, NAN, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    "row, reason, sentence",
+    [
+        ("{},1,24,0", "rows of no known eye, their code is '1'", "laterality: {1: OD, ...}"),
+        (",OD,24,0", "rows without a patient's id", "no patient's id"),
+        ("1.2{}E+11,OD,24,0", "rows whose id was shortened", "keep the column as text"),
+    ],
+)
+def test_a_table_of_which_every_row_is_rejected_says_why(tmp_path, row, reason, sentence):
+    text = "id,eye,al,se\n" + "".join(row.format(i) + "\n" for i in range(3))
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, text)
+    assert sentence in str(caught.value) and "(2 more" in str(caught.value)
+    arranged = arrange(tmp_path / "eyes.csv", LONG)
+    assert len(arranged.data) == 0 and arranged.data.notes["flow"][reason] == 3
 
 
 def test_a_label_of_the_patient_is_one_column_on_which_both_rows_agree(tmp_path):
@@ -224,7 +302,7 @@ def test_what_is_wrong_is_named_by_line_and_column(tmp_path, old, new, message):
 @pytest.mark.parametrize(
     "content, layout, message",
     [
-        (b"", {}, "0 lines"),
+        (b"", {}, "is empty: save or fetch it again"),
         (b"id,eye\n", {}, "1 lines"),
         (b"PK\x03\x04", {}, "is a damaged Excel workbook or zip file: save or fetch it again"),
         (
@@ -276,12 +354,149 @@ def test_a_layout_file(tmp_path):
         read_layout(file)
 
 
-def test_one_visit_of_several(tmp_path):
-    text = "id,eye,visit,al,se\n1,OD,1,22,0\n1,OD,2,23,0\n1,OS,1,24,0\n"
+def test_one_visit_of_several_or_all_of_them(tmp_path):
+    text = "id,eye,visit,al,se\n1,OD,1.0,22,0\n1,OD,2,23,0\n1,OS,1,24,0\n"
     data = load(tmp_path, text, {**LONG, "where": {"visit": 1}})
     assert (
         data.y[0, :2].tolist() == [24, 22] and data.notes["flow"]["rows left out by 'where'"] == 1
     )
+    message = r"no row .* visit = 'one'.*'1.0' \(1\), '2' \(1\), '1' \(1\)"
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, text, {**LONG, "where": {"visit": "one"}})
+    lines = [
+        f"{i:02d},{eye},{visit},{22 + i},{-8 * (i % 2)}"
+        for i in range(10)
+        for visit in ("first", "second")
+        for eye in ("OD", "OS")
+    ]
+    text = "id,eye,visit,al,se\n" + "\n".join(lines)
+    with pytest.raises(DataError, match="name the column of several visits by 'visit'"):
+        load(tmp_path, text)
+    data = load(tmp_path, text, {**LONG, "visit": "visit"})
+    assert data.ids[:4] == ("00", "00", "01", "01") and data.visits[:2] == ("first", "second")
+    assert (data.notes["flow"]["patients"], data.notes["flow"]["visits"]) == (10, 20)
+    for split in split_by_patient(data, 5, np.random.default_rng(0)):
+        part = data.subset(split.test)  # two patients, whole
+        assert len(part) == 4 and len(set(part.ids)) == 2 and part.visits.count("first") == 2
+
+
+@pytest.mark.parametrize(
+    "declared, names",
+    [
+        ({"organ": "knee"}, ("left", "right")),
+        ({"organ": "ear", "domains": ["AS", "AD"]}, ("AS", "AD")),
+        ({}, ("OS", "OD")),
+    ],
+)
+def test_two_of_any_organ_bear_the_layouts_names(tmp_path, declared, names):
+    text = "pid,side,jsw,kl\n1,R,3.5,2\n1,L,4.5,0\n2,1,3.0,3\n"
+    layout = {"patient": "pid", "eye": "side", "continuous": {"JSW": "jsw"}, **declared}
+    layout |= {"binary": {"OA": "kl >= 2"}, "laterality": {"1": names[0]}}
+    data = load(tmp_path, text, layout)
+    left, right = names
+    assert data.domains == names
+    assert data.responses == (f"JSW_{left}", f"JSW_{right}", f"OA_{left}", f"OA_{right}")
+    np.testing.assert_equal(data.y.tolist(), [[4.5, 3.5, 0, 1], [3.0, NAN, 1, NAN]])
+    both = f"patients with responses of both {declared.get('organ', 'eye')}s"
+    assert data.notes["flow"][both] == 1
+    with pytest.raises(DataError, match=f"write {right} or {left}, or declare"):
+        load(tmp_path, text.replace("2,1", "2,3"), layout)
+
+
+def test_a_column_of_each_eye_and_a_suffix_of_file_names(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (9, 9)).save(tmp_path / f"{name}_f.png")
+    text = "ID;Left AL;AL right;Left-Fundus;Right-Fundus\n7;23;24.5;a;b_f.png\n"
+    layout = {
+        "patient": "ID",
+        "continuous": {"AL": {"OS": "Left AL", "right": "AL right"}},
+        "image": {"left": "Left-Fundus", "OD": "Right-Fundus"},
+        "suffix": "_f.png",
+        "size": 8,
+    }
+    data = load(tmp_path, text, layout, images=tmp_path)
+    assert data.y.tolist() == [[23, 24.5]]
+    assert [path.name for path in data.images.paths[0]] == ["a_f.png", "b_f.png"]
+    with pytest.raises(DataError, match="'AL': expected OS and OD, one text each"):
+        load(tmp_path, text, {**layout, "continuous": {"AL": {"OS": "Left AL"}}})
+
+
+def test_layouts_are_shown_as_yaml_and_compared_by_what_a_label_means():
+    mine = {**LONG, "binary": {"HM": "sphere <= -6.0"}, "continuous": {"AL": "length"}}
+    theirs = read_layout(LONG)
+    assert shown(LONG).splitlines()[0] == "patient: id"
+    assert differences(read_layout(mine), theirs) == []
+    for rule in ("se <= -5", "se < -6", "hm", "se == -6"):
+        (said,) = differences(read_layout({**mine, "binary": {"HM": rule}}), theirs)
+        assert said == f"'HM' is {rule!r} in this layout and 'se <= -6' in the model's"
+
+
+def zipped(**files: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "/"), text)
+    return buffer.getvalue()
+
+
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500)
+
+
+@pytest.mark.parametrize(
+    "suffix, content, kind",
+    [
+        (".csv", b"PAR1\x15\4", "a Parquet file: export it as CSV"),
+        (".sav", b"$FL2@(#) SPSS", "an SPSS file"),
+        (".dta", b"<stata_dta><header>", "a Stata file"),
+        (".dta", b"r\2\1\0", "a Stata file"),
+        (".rds", gzip.compress(b"X\n\0\0\0\3"), "an R file"),
+        (".csv.gz", gzip.compress(b"id,eye"), r"a packed file \(gzip\): unpack it"),
+        (".sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "a SAS file"),
+        (".numbers", zipped(Index__Document="x"), "a Numbers file of Apple: export it there"),
+        (".csv", zipped(mimetype="x", **{"content.xml": "x"}), "an OpenDocument file"),
+        (".csv", zipped(xl__workbook="x"), "an Excel workbook .*: name it eyes.xlsx"),
+        (".xlsx", b"id,eye\n1,OD\n", "plain text under the name of .*: name it eyes.csv"),
+        (".xlsx", OLE + "EncryptedPackage".encode("utf-16-le"), "locked by a password"),
+        (".xls", OLE + "Workbook".encode("utf-16-le"), "an old Excel file"),
+        (".xls", b"\xef\xbb\xbf\n<HTML><table>", "a web page"),
+        (".csv", "<!doctype html>".encode("utf-16"), "a web page"),
+        (".csv", b'[{"id": "1"}]', "a JSON file"),
+        (".csv", b"%PDF-1.7", "a PDF"),
+        (".csv", b"\xff\xd8\xff\xe0", "a photograph is no table"),
+        (".csv", bytes(99), "nothing but zero bytes"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_with_the_way_out(tmp_path, suffix, content, kind):
+    path = tmp_path / f"eyes{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"is .*{kind}"):
+        load_paired_table(path, layout=LONG)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "sep=;\n" + text.replace(",", ";"),
+        lambda text: "Export of clinic A\n\n" + text,
+        lambda text: "\n".join(f'"{line}"' for line in text.splitlines()),
+        lambda text: re.sub(r"^(\d+)", r'="\1"', text, flags=re.MULTILINE),
+        lambda text: re.sub(r"^(\d+)", "'\\1\u200b", text, flags=re.MULTILINE),
+        lambda text: text.replace("\n", ",,\r"),
+    ],
+)
+def test_what_spreadsheet_programs_add_is_read_through(tmp_path, change):
+    data = load(tmp_path, change(long_text()))
+    check(data)
+    assert len(data.notes["warnings"]) == ("Export" in change(""))
+
+
+def test_a_formula_without_its_result_is_no_empty_cell(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (("id", "eye", "al", "se"), ("1", "OD", "=20+4", -1)):
+        book.active.append(row)
+    book.save(tmp_path / "eyes.xlsx")
+    with pytest.raises(DataError, match="line 2: '=20.4' is a formula whose result is not stored"):
+        load_paired_table(tmp_path / "eyes.xlsx", layout=LONG)
 
 
 def test_a_table_only_splits_and_hashes_but_shows_nothing(tmp_path):

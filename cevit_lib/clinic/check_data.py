@@ -29,7 +29,7 @@ from cevit_lib.datasets.values import counted
 from cevit_lib.errors import DataError
 from cevit_lib.training import streams
 
-SHOWN = 12  # lines of one kind; more are counted
+SHOWN = 8  # lines of one kind; more are counted
 _FINE = {"rows", "patients", "visits", "photographs", "patients kept"}  # no loss, in the flow
 
 
@@ -65,7 +65,7 @@ class Report:
         lost = [f"  {loss}" for loss in _losses(self.flow)]
         labels = [f"  {fact}" for fact in self.facts if fact.startswith(("label ", "covariate "))]
         doubted = [problem for problem in self.problems if not problem.error]
-        return [_kept(self.flow), *lost, *labels, *_gathered(doubted, 1)]
+        return [_kept(self.flow), *lost, *labels, *gathered(doubted, 1)]
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ def run_check(options: argparse.Namespace) -> int:
     print(*report.facts, sep="\n")
     for title, error in (("errors", True), ("warnings", False)):
         chosen = [problem for problem in problems if problem.error == error]
-        print(f"\n{len(chosen)} {title}", *_gathered(chosen, SHOWN), sep="\n")
+        print(f"\n{len(chosen)} {title}", *gathered(chosen, SHOWN), sep="\n")
     print("\nflow", *(f"  {n:7d}  {what}" for what, n in report.flow.items()), *folds, sep="\n")
     bad = any(problem.error or options.strict for problem in problems)
     said = "correct what is listed above, then check again"
@@ -126,12 +126,12 @@ def check(
         named = sum(path is not None for row in folder.paths for path in row)
         flow["photographs that cannot be used"] = named - flow["photographs"]
         flow["photographs in the folder that no row names"] = len(folder.unnamed)
-    if responses:
-        problems += nothing_left(data, arranged.layout)
     if not len(data):
         problems.append(Problem(_why_nothing(flow, arranged)))
+    elif responses:
+        problems += nothing_left(data, arranged.layout)
     flow["patients kept"] = len(set(data.ids))
-    problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))
+    problems.sort(key=lambda problem: (problem.line or np.inf, problem.column or ""))
     kept = {**data.notes["flow"], "patients kept": len(set(data.ids))}
     data = data.replace(name=table.stem, notes={**data.notes, "flow": kept})
     return Report(problems, flow, _facts(arranged), data)
@@ -213,7 +213,7 @@ def _kept(flow: dict[str, int]) -> str:
     return f"{kept} of {whole} patients{lost}"
 
 
-def _gathered(problems: list[Problem], shown: int) -> list[str]:
+def gathered(problems: list[Problem], shown: int) -> list[str]:
     """Return the lines of problems; of many that differ in names and numbers only, the first."""
     kinds = [re.sub(r"'[^']*'|\S*\d\S*|\S+\.\w+", "", problem.message) for problem in problems]
     lines, count = [], Counter()
@@ -223,7 +223,7 @@ def _gathered(problems: list[Problem], shown: int) -> list[str]:
             lines.append((kind, f"  {problem}"))
     last = {kind: place for place, (kind, _) in enumerate(lines)}
     return [
-        f"{line} (and {count[kind] - shown} more like this)"
+        f"{line} (and {count[kind] - shown} more of this kind)"
         if place == last[kind] and count[kind] > shown
         else line
         for place, (kind, line) in enumerate(lines)

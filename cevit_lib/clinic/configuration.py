@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cevit_lib.clinic.check_data import check
+from cevit_lib.clinic.check_data import check, gathered
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.options import DEFAULTS, FULL_SIZE
 from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, split_by_patient
@@ -276,12 +276,13 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
         )
     table, layout = Path(table), configuration["layout"]
     report = check(table, Path(folder), layout, granted_cores(), responses)
-    if errors := report.errors:
-        more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    if report.errors:
+        kinds = [line.strip() for line in gathered(report.errors, 1)]
+        more = f"; and {len(kinds) - 3} kinds more" if len(kinds) > 3 else ""
         done = "fitted" if responses else "predicted"
         raise DataError(
-            f"{table.name}, {errors[0]}{more}. Nothing was {done}; 'cevit check-data' lists "
-            "everything."
+            f"{table.name}, {'; '.join(kinds[:3])}{more}. Nothing was {done}; 'cevit check-data' "
+            "lists everything."
         )
     print(f"{table.name}:", "\n".join(report.told()), flush=True)
     images = replace(report.data.images, workers=configuration.get("workers") or 1)

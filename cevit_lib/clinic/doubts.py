@@ -55,11 +55,11 @@ def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
     }
     of_eyes = [eye for eye in data.domains if by_eye[eye].size]
     empty = [eye for eye in of_eyes if not by_eye[eye].any()]
-    if empty and len(data):
+    if empty:
         other = next(eye for eye in data.domains if eye != empty[0])
         yield Problem(
             f"no response of {empty[0]} is left, only of {other}: the model is for pairs, and a "
-            f"table of one {organ} of each patient tells nothing about both; add the rows, columns "
+            f"table of one {organ} a patient tells nothing about both; add the rows, columns "
             f"or photographs of {empty[0]}, or correct 'eye', 'laterality' or 'eyes' in the layout"
         )
     elif len(of_eyes) == 2 and not np.logical_and(*(s.any(1) for s in by_eye.values())).any():
@@ -85,7 +85,7 @@ def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     for name, text in (layout.continuous | layout.binary).items():
         for eye in layout.domains:
             rule = layout.criterion(text, eye)
-            if name in layout.continuous or rule.comparison and not rule.words:
+            if name in layout.continuous or rule.comparison and not (rule.of_text or rule.zeros):
                 columns.setdefault(rule.column, []).append(name)
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 

@@ -148,19 +148,27 @@ class Folder:
             path, row, eye = places[k]
             return Problem(f"image {path.name} {text}", *self._place(row, eye), error=False)
 
+        usual = np.median([min(each.shape) for each in chosen])
+        if usual < layout.size:
+            text = f"the photographs have {usual:.0f} pixels and are enlarged to {layout.size}"
+            yield Problem(f"{text} ('size' in the layout, or --size)", error=False)
         notes = strange(chosen, layout.size)
         yield from (told(k, text) for k, texts in enumerate(notes) for text in texts)
         for one, two, mirrored in near_duplicates(small):
             if not any(np.ptp(small[k]) < 12 for k in (one, two)):
                 how = "the mirror image of" if mirrored else "nearly the same photograph as"
-                yield told(two, f"is {how} {self._whose(*places[one])}: is it one of another eye?")
+                yield told(
+                    two, f"is {how} {self._whose(*places[one])}: which {layout.organ} is it?"
+                )
         if layout.organ == "eye":
             right = np.array([eye == layout.domains[1] for *_, eye in places])
-            for k in np.flatnonzero(exchanged(disc_places(small), right)):
+            plain = np.array([not texts for texts in notes])
+            for k in np.flatnonzero(exchanged(disc_places(small), right) & plain):
                 text = "has its bright disc where the other eye's lie: exchanged with the other "
                 yield told(int(k), f"{text}eye, mirrored or upside down?")
 
 
 def plain(name: str) -> str:
-    """Return a name without case, separators and leading zeros."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[\s_.-]+", " ", folded(name)))
+    """Return a name without case, separators, leading zeros and the .0 of a number."""
+    whole = re.sub(r"(?<=\d)\.0(?!\d)", "", folded(name))
+    return re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[\s_.-]+", " ", whole))

@@ -97,7 +97,7 @@ def inspect(path: Path) -> Seen:
 
 def _small(picture: Image.Image) -> np.ndarray:
     grey = picture.convert("RGB").convert("L")
-    return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
+    return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32)
 
 
 def _doubts(picture: Image.Image, content: bytes) -> Iterator[str]:
@@ -154,11 +154,11 @@ def strange(seen: list[Seen], size: int) -> list[list[str]]:
         notes, level = [], each.small.mean()
         if each.small.std() < 3 or not 6 < level < 249:
             shade = "black" if level < 40 else "white" if level > 215 else "of one shade"
-            notes.append(f"is {shade} (nearly) all over: no eye is to be seen")
-        if short[k] < max(size, usual[0] / 4):
+            notes.append(f"is nearly {shade} all over: nothing is to be seen")
+        if short[k] < min(size, usual[0] / 2):
             notes.append(
                 f"has {each.shape[0]} x {each.shape[1]} pixels, fewer than the {size} it is "
-                f"brought to (the others: {usual[0]:.0f}); a thumbnail?"
+                f"brought to and than the others' {usual[0]:.0f}: a thumbnail?"
             )
         stretched = max(ratio[k], 1 / ratio[k])
         beside = max(ratio[k] / usual[1], usual[1] / ratio[k])

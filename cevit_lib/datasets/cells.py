@@ -134,7 +134,7 @@ def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
     kind, suffix = kind_of(content), path.suffix.lower()
     if kind and kind[0] == WORKBOOK and suffix not in EXCEL:
         kind = (WORKBOOK, f"name it {path.stem}.xlsx")
-    if kind is None and suffix in EXCEL and content:
+    if kind is None and suffix in EXCEL:
         kind = ("plain text under the name of an Excel workbook", f"name it {path.stem}.csv")
     if kind and (kind[0] != WORKBOOK or suffix not in EXCEL):
         raise DataError(f"table {path} is {kind[0]}: {kind[1]}.")

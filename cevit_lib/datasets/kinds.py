@@ -7,7 +7,7 @@ import zlib
 from contextlib import suppress
 
 CSV = "save it there as CSV (UTF-8) or as .xlsx"
-STATISTICS = "export it as CSV from the program that wrote it (pandas: to_csv(index=False))"
+STATISTICS = "export it as CSV with the program that made it (pandas: to_csv, R: write.csv)"
 PHOTOGRAPH = "a photograph is no table: name the table by --csv and the folder by --images"
 EXPORT = "export the photograph as PNG, TIFF or JPEG"
 UNPACK = "unpack it and name what is inside"
@@ -137,8 +137,8 @@ def kind_of(content: bytes) -> tuple[str, str] | None:
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         found = ((what, way) for name, what, way in _OLE if name.encode("utf-16-le") in content)
         return next(found, ("an old Office file", CSV))
-    if content and not content.strip(b"\0"):
-        return "nothing but zero bytes", "copy or fetch it again"
+    if not content.strip(b"\0"):
+        return "empty" if not content else "nothing but zero bytes", "save or fetch it again"
     for place, mark, what, way in MAGIC:
         if content.startswith(mark, place):
             return what, way

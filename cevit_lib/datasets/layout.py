@@ -117,6 +117,11 @@ class Layout:
         own = {folded(name): name for name in self.domains}
         return usual | own | {folded(code): eye for code, eye in self.laterality.items()}
 
+    @property
+    def one(self) -> str:
+        """One of the two, in words: an eye, a knee."""
+        return f"{'an' if self.organ[:1].casefold() in tuple('aeiou') else 'a'} {self.organ}"
+
     def column(self, text: str | dict[str, str], eye: str) -> str:
         """Return a column or rule of one eye: its own, or ``{eye}`` filled in in a wide table."""
         if isinstance(text, dict):
@@ -281,8 +286,8 @@ def _check(layout: Layout, where: str) -> None:
         own = "{eye}" in text or isinstance(text, dict)
         if own == (name in layout.patient_level):
             raise DataError(
-                f"{where}, {name!r}: {text!r} in a table of one row a patient: the column of an "
-                f"{layout.organ} holds {{eye}}, or is named for each as {{{layout.domains[0]}: a, "
+                f"{where}, {name!r}: {text!r} in a table of one row a patient: the column of "
+                f"{layout.one} holds {{eye}}, or is named for each as {{{layout.domains[0]}: a, "
                 f"{layout.domains[1]}: b}}, that of a response under 'patient_level' does not; or "
                 "name the column 'eye' of a long table."
             )

@@ -49,7 +49,11 @@ OTHER_FORMS = (
 
 def folded(text: object) -> str:
     """Return a text for comparison: spaces, width and case do not count, and 1.0 is 1."""
-    text = " ".join(unicodedata.normalize("NFKC", str(text)).split()).casefold()
+    return whole(" ".join(unicodedata.normalize("NFKC", str(text)).split()).casefold())
+
+
+def whole(text: str) -> str:
+    """Return a whole number without the .0 that programs add."""
     return re.sub(r"^([+-]?\d+)\.0+$", r"\1", text)
 
 

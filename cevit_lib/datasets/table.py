@@ -16,7 +16,7 @@ from cevit_lib.datasets.cells import Cells, Problem, decimal_mark, read_cells
 from cevit_lib.datasets.images import ImageFiles
 from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.datasets.rules import Criterion, folded
+from cevit_lib.datasets.rules import Criterion, folded, whole
 from cevit_lib.datasets.values import Values, counted, nearest
 from cevit_lib.errors import DataError
 
@@ -302,7 +302,7 @@ def _lines(
     owners: dict[tuple[str, str], dict[str, int]] = {}
     rejected: Counter = Counter()
     for line, row in frame.iterrows():
-        owner = row[layout.patient], row[layout.visit] if layout.visit else ""
+        owner = row[layout.patient], whole(row[layout.visit]) if layout.visit else ""
         code = row[layout.eye] if layout.eye else ""
         eyes = [layout.codes.get(folded(code))] if layout.eye else layout.domains
         reason, *told = _wrong(owner, code, owners.get(owner, {}).get(eyes[0]), layout)
@@ -331,7 +331,7 @@ def _wrong(
     if layout.eye and folded(code) not in layout.codes:
         left, right = layout.domains
         said = (
-            f"{code!r} is no known code of an {organ}; write {right} or {left}, or declare it: "
+            f"{code!r} is no known code of {layout.one}; write {right} or {left}, or declare it: "
             f"'laterality: {{{code or 1}: {right}, ...}}'"
         )
         return f"rows of no known {organ}, their code is {code!r}", said, layout.eye
@@ -370,5 +370,5 @@ def _observed(
         who = "visits" if layout.visit else "patients"
         flow[f"{who} with responses of both {organ}s"] = int((eyes == 2).sum())
         flow[f"{who} with responses of one {organ} only"] = int((eyes == 1).sum())
-        flow[f"{who} without a response of an {organ}"] = int((eyes == 0).sum())
+        flow[f"{who} without a response of {layout.one}"] = int((eyes == 0).sum())
     return flow | {f"{name} not observed": int((~s).sum()) for name, s in seen.items()}

@@ -10,9 +10,9 @@ import pandas as pd
 
 from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import Layout
-from cevit_lib.datasets.rules import NUMBER, OTHER_FORMS, Criterion
+from cevit_lib.datasets.rules import NUMBER, OTHER_FORMS, Criterion, folded
 
-LISTED = 12  # values of a label that are listed one by one
+LISTED, LISTED_TEXTS = 12, 60  # values of a label that are listed one by one
 RESULTS = {1.0: "1", 0.0: "0"}
 
 
@@ -69,7 +69,7 @@ class Values:
         """Return a response (or, without its name, a covariate) of one eye of everybody."""
         criterion, lines = self.layout.criterion(text, eye), self.lines[eye]
         values = self._values_of(name, criterion)
-        if name in self.layout.binary:
+        if name in self.layout.binary and criterion.column in self.frame:
             texts = self._texts(criterion.column).reindex(lines.dropna())
             results = values.reindex(texts.index).map(RESULTS.get)
             results = results.where(results.notna(), "not observed")
@@ -131,7 +131,14 @@ class Values:
 
     def told(self) -> dict[str, str]:
         """Return for each label what it was made from: every value, its count and its result."""
-        return {name: _listing(found) for name, found in self.labels.items()}
+        rules = {
+            name: self.layout.criterion(self.layout.binary[name], self.layout.domains[0])
+            for name in self.labels
+        }
+        return {
+            name: _listing(found, LISTED_TEXTS if rules[name].of_text else LISTED)
+            for name, found in self.labels.items()
+        }
 
     def doubts(self, error: bool) -> list[Problem]:
         """Return what makes one doubt a rule on text: words never found, text that it never names.
@@ -162,14 +169,14 @@ class Values:
         doubts = [f"{said}: {word!r} is never found{nearest(word, there)}" for word in never]
         others = {cell: seen[cell] for cell, result in found if result in ("0", "1")}
         others = {cell: count for cell, count in others.items() if not rule.names(cell)}
-        if len(others) > 1 and not rule.zeros:
+        if len({folded(cell) for cell in others}) > 1 and not rule.zeros:
             others = counted(Counter(others).elements())
             doubts.append(f"{said} judges what it does not name: {others}; {OTHER_FORMS}")
         return [Problem(doubt, error=False) for doubt in doubts]
 
 
-def _listing(found: Counter) -> str:
-    if len(found) <= LISTED:
+def _listing(found: Counter, most: int) -> str:
+    if len(found) <= most:
         parts = [f"{text!r} {count} -> {result}" for (text, result), count in found.most_common()]
         return "; ".join(parts)
     results = Counter()
