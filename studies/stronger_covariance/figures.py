@@ -224,7 +224,7 @@ def plot_singularity(records: list[dict]) -> Figure:
     )
     left, right = grid.set_titles("").axes.flat
     left.axhline(1e-3, **ZERO)
-    left.text(2.15, 1.25e-3, "the loss refuses below", fontsize=8, color=COLORS["grey"])
+    left.text(4.3, 3e-4, "the loss refuses below", fontsize=8, color=COLORS["grey"])
     left.set(
         yscale="log",
         xlabel="$k$ in $q + k(2y - 1)$",

@@ -53,5 +53,5 @@ def premises_table(examples: dict[str, tuple[dict, str, str]]) -> pd.DataFrame:
         table[words] = {
             premise: f"{number:.2f}, {'holds' if holds else 'fails'}"
             for premise, (number, holds) in premises(metrics, prefix).items()
-        } | {estimate: f"{found['mean']:.3f} (SE {found['se'] or 0:.3f})"}
+        } | {estimate: f"{found['mean']:.3g} (SE {found['se'] or 0:.1g})"}
     return pd.DataFrame(table)
