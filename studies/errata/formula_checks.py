@@ -282,6 +282,10 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
         "cov2cor_below_maximum": complete_objective(constrained, deflated)
         - complete_objective(rescaled, deflated),
         "cov2cor_largest_difference": float(np.abs(constrained - rescaled).max()),
+        "cov2cor_below_maximum_with_unit_diagonal": complete_objective(
+            ExactEM(rescale=False).m_step(rescaled, scatter), rescaled
+        )
+        - complete_objective(rescaled, rescaled),
         "printed_cross_entropy": {
             "right_label": float(theory.printed_cross_entropy(0.9, 1)),
             "wrong_label": float(theory.printed_cross_entropy(0.1, 1)),

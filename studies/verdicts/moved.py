@@ -64,6 +64,11 @@ MOVED = {
         FALSE,
         "The identity is true where V and Gamma belong together.",
     ),
+    "cov2cor": Moved(
+        "false if the maximum over correlation matrices lies more than 1e-4 per patient higher",
+        FALSE,
+        "With a unit diagonal, as of scores that are all observed, it is the maximum.",
+    ),
     "prediction": Moved("false if a printed cell is negative for some patients", FALSE, _WORD),
     "shared-bias": Moved(
         "false if a constant leaves the covariance ratio at 1",
