@@ -3,7 +3,7 @@ posterior."""
 
 import warnings
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -12,17 +12,22 @@ from cevit_lib.errors import DataError
 from cevit_lib.estimation.base import CopulaEstimator
 from cevit_lib.estimation.correlation import (
     EIGENVALUE_FLOOR,
+    correlation_from_unconstrained,
     cov2cor,
     from_off_diagonal,
     keep_positive_definite,
     off_diagonal,
     smallest_eigenvalue,
+    unconstrained_from_correlation,
 )
 from cevit_lib.estimation.em import check_choice
-from cevit_lib.estimation.mle import MaximumLikelihood, observed_information
+from cevit_lib.estimation.mle import MaximumLikelihood
 from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
 from cevit_lib.estimation.sampling import gibbs_sweep, inverse_wishart, open_uniform
+
+#: The share of accepted steps that burn-in aims at: between the best for one and for many.
+ACCEPTANCE = 0.3
 
 
 def split_r_hat(draws: np.ndarray) -> np.ndarray:
@@ -55,7 +60,8 @@ class RankLikelihoodMCMC(CopulaEstimator):
         latent scale is *not* free, so rescaling is not a likelihood step: the chain has no stated
         posterior as its target, but comes close where the margins are right. ``"proper"``:
         random-walk Metropolis over correlation matrices with the observed likelihood (latent scores
-        integrated out) and a uniform prior on the set of correlation matrices.
+        integrated out) and a uniform prior on the set of correlation matrices; its step is tuned
+        during the burn-in.
     sweeps, burn_in, thin, chains : int
         Supplement B.2: 2500, 1000, 10 and one chain.
     rng : numpy.random.Generator or int, optional
@@ -86,9 +92,11 @@ class RankLikelihoodMCMC(CopulaEstimator):
             raise ValueError("sweeps, burn_in and thin must leave at least 4 draws a chain")
         scale = observed.residual_scale()
         streams = np.random.default_rng(self.rng).spawn(self.chains)
-        run = gibbs_chain if self.sampler == "paper" else metropolis_chain
+        if self.sampler == "paper":
+            chains = [gibbs_chain(observed, scale, rng) for rng in streams]
+        else:
+            chains = [metropolis_chain(observed, scale, self.burn_in, rng) for rng in streams]
         first = self.burn_in + self.thin - 1
-        chains = [run(observed, scale, stream) for stream in streams]
         kept = np.array([list(islice(own, first, self.sweeps, self.thin)) for own in chains])
         self.n_iter_ = self.sweeps
         rows, columns = off_diagonal(observed.p)
@@ -139,33 +147,43 @@ def gibbs_chain(
 
 
 def metropolis_chain(
-    observed: Observed, scale: np.ndarray, rng: np.random.Generator
+    observed: Observed, scale: np.ndarray, burn_in: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield the matrix after each random-walk step: the one before where the step was rejected.
+    r"""Yield the matrix after each random-walk step: the one before where the step was rejected.
 
-    Steps are preconditioned by the observed information at the maximum.
+    The walk is in ``z = asinh(l)``, ``l`` the free coordinates of
+    :func:`~cevit_lib.estimation.correlation.correlation_from_unconstrained` (``rho = tanh z`` where
+    ``p = 2``), in which no boundary is near. A uniform law over correlation matrices has there the
+    density :math:`|\Gamma|^{(p + 1) / 2} \prod \cosh z`. Size and shape of the step follow the
+    chain (Andrieu and Thoms 2008, Algorithm 4) during the first ``burn_in`` steps, and stay.
     """
-    if observed.p < 2:
+    p = observed.p
+    if p < 2:
         raise DataError("one response has no correlation to sample; give at least two")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         mode = MaximumLikelihood(fit_scale=False).fit_observed(observed).parameters_
     current = keep_positive_definite(mode.correlation.numpy(), 1e-3)
-    information = observed_information(observed, scale, current)[observed.p0 :, observed.p0 :]
-    # The uniform prior on (-1, 1) has precision 3: it bounds the steps where the data say nothing.
-    values, vectors = np.linalg.eigh(information)
-    step = 2.38 / np.sqrt(len(values)) * vectors / np.sqrt(np.maximum(values, 0.0) + 3.0)
-    upper = off_diagonal(observed.p)
 
-    def log_posterior(correlation):
-        return observed.n * expected_moments(observed, scale, correlation).log_likelihood
+    def log_posterior(z, correlation):
+        volume = 0.5 * (p + 1) * np.linalg.slogdet(correlation)[1] + np.log(np.cosh(z)).sum()
+        return observed.n * expected_moments(observed, scale, correlation).log_likelihood + volume
 
-    value = log_posterior(current)
-    while True:
-        move = step @ rng.standard_normal(len(step))
-        proposal = from_off_diagonal(current[upper] + move, observed.p)
-        if smallest_eigenvalue(proposal) > EIGENVALUE_FLOOR:
-            proposed = log_posterior(proposal)
-            if np.log(open_uniform(rng, ())) < proposed - value:
-                current, value = proposal, proposed
+    point = np.arcsinh(unconstrained_from_correlation(current))
+    value, centre = log_posterior(point, current), point
+    size, spread = np.log(2.38**2 / len(point)), np.eye(len(point)) * 4 / observed.n
+    for sweep in count(1):
+        root = np.linalg.cholesky(np.exp(size) * spread)
+        proposal, accepted = point + root @ rng.standard_normal(len(point)), 0.0
+        matrix, _ = correlation_from_unconstrained(np.sinh(proposal), p)
+        if smallest_eigenvalue(matrix) > EIGENVALUE_FLOOR:
+            proposed = log_posterior(proposal, matrix)
+            accepted = np.exp(min(0.0, proposed - value))
+        if open_uniform(rng, ()) < accepted:
+            point, current, value = proposal, matrix, proposed
+        if sweep <= burn_in:
+            weight, departure = (10.0 + sweep) ** -0.6, point - centre
+            centre = centre + weight * departure
+            spread += weight * (np.outer(departure, departure) - spread)
+            size += weight * (accepted - ACCEPTANCE)
         yield current
