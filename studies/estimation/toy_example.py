@@ -257,11 +257,19 @@ def readings(scale: str) -> list[dict]:
     ]
 
 
+def fewer(scale: str) -> list[dict]:
+    """Return the strongest signal with fewer patients, for the samplers' bias in ``rho34``."""
+    changes = {"estimators": ["mcmc", "ml"], "test_patients": 0}
+    sizes = (300,) if scale == "paper" else (100,)
+    return [configuration((1.0, 1.0, 1.0), "fewer", scale, n=n, **changes) for n in sizes]
+
+
 STUDIES = {
     "toy-example": lambda scale: numbered(examples(scale), 4000),
     "toy-unbiased": unbiased,
     "toy-signal": lambda scale: numbered(strengths(scale), 4200),
     "toy-readings": lambda scale: numbered(readings(scale), 4300),
+    "toy-fewer": lambda scale: numbered(fewer(scale), 4400),
 }
 STUDIES = {name: Study(name, settings, fit, device="cpu") for name, settings in STUDIES.items()}
 """Name -> :class:`studies.study.Study`."""

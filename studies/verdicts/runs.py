@@ -55,12 +55,12 @@ def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     ]
     good, other = inside.count((True, True)), inside.count((False, True))
     asked = sum(right for right, _ in rows)
-    counts = f"{good} of {asked} settings with right thresholds in range, "
-    counts += (
-        f"{other} of {len(rows) - asked} with another reading (a second sigmoid; its beta was "
+    return Verdict(
+        word,
+        f"{good} of {asked} settings with right thresholds in range, {other} of "
+        f"{len(rows) - asked} with a second sigmoid and a beta that was found by a search; bias "
+        f"over all settings: {', '.join(spans)}",
     )
-    counts += "found by a search)"
-    return Verdict(word, f"{counts}; bias over all settings: {', '.join(spans)}")
 
 
 @claim(
