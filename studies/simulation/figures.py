@@ -1,148 +1,113 @@
 """Pictures of the simulation study; frames come from ``studies.simulation.tables``."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cevit_lib.clinic.report_figures import plot_correlation
-from cevit_lib.clinic.style import METHODS, drawn
-from studies.charts import TRUTH, ZERO, across, boxes, differences, legend_below, lines, panel_size
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from studies.charts import TRUTH, ZERO
+from studies.theory import gain
+from studies.verdicts.predictions import SD_OF_SCORES, correlation_at
 
-ARMS = {
-    "warm-up": ("warm-up", "reference"),
-    "empirical": ("empirical", "empirical"),
-    "independence": ("independence", "independence"),
-    "fmcem": ("fMCEM", "fmcem"),
-    "in-sample": ("exact, in-sample", "in-sample"),
-    "held-out": ("exact, held-out", "exact"),
-    "true": (r"true $\Gamma$", "truth"),
+STRENGTHS = {0.0: METHODS["reference"], 1.0: METHODS["exact"], 1.25: METHODS["in-sample"]}
+"""Strength of the dependence -> its look."""
+CONTROLS = {"empirical": METHODS["empirical"], "matched": METHODS["independence"]}
+"""Control of a gain -> its look."""
+SIGMAS = {
+    "learned weights: sigma that it learns": METHODS["in-sample"],
+    "learned weights: held-out sigma": METHODS["fmcem-variant"],
+    "independence: held-out sigma": METHODS["independence"],
+    "one stage: held-out sigma": METHODS["exact"],
 }
-"""Arm -> words and method."""
-LOOKS = {words: METHODS[method] for words, method in ARMS.values()}
-RESPONSES = ["AL left", "AL right", "HM left", "HM right"]
-
-
-def _named(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return the rows whose arm has a name in pictures, with that name."""
-    words = {arm: word for arm, (word, _) in ARMS.items()}
-    return frame.assign(method=frame[column].map(words)).dropna(subset="method")
+"""Line of a long training -> its look."""
 
 
 @drawn
-def plot_metrics(frame: pd.DataFrame, metrics: list[str], value: str = "value") -> Figure:
-    """Draw box plots of metrics by arm, one panel a metric, with the mean of the Bayes-optimal row
-    as a line.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Of ``metrics_frame``; the last epoch is drawn.
-    metrics : list of str
-    value : {"value", "excess"}
-        The metric itself, or how much worse it is than the Bayes-optimal row on the same patients.
+def plot_gain() -> Figure:
+    """Draw what theory lets the dependence take off an estimation error, by the correlation of the
+    two eyes' images.
     """
-    own = frame[(frame["epoch"] == "last") & frame["metric"].isin(metrics)]
-    best = own[own["arm"] == "Bayes-optimal"].groupby("metric")[value].mean()
-    grid = boxes(_named(own, "arm"), metrics, LOOKS, value)
-    for metric, ax in grid.axes_dict.items():
-        ax.axvline(best[metric], **TRUTH)
-    return grid.figure
-
-
-def plot_gamma(errors: dict[str, np.ndarray], **state: Any) -> Figure:
-    """Draw the mean error of each correlation as heat maps, one an estimate.
-
-    Parameters
-    ----------
-    errors : dict
-        Estimate -> matrix of shape (4, 4), estimate minus truth.
-    """
-    shown = {ARMS[name][0]: errors[name] for name in ARMS if name in errors}
-    texts = {name: np.vectorize("{:+.2f}".format)(matrix) for name, matrix in shown.items()}
-    largest = max(0.05, np.abs(list(shown.values())).max())
-    return plot_correlation(shown, RESPONSES, texts, largest, "estimate minus truth", **state)
+    figure, (lengths, labels) = new_figure(2.6, columns=2, sharey=True)
+    images = np.sin(np.linspace(0, np.pi / 2, 12))  # closer where it is steep
+    for strength, look in STRENGTHS.items():
+        shares = [1 - 1 / gain(correlation_at(strength), r, SD_OF_SCORES) for r in images]
+        for ax, pair in ((lengths, slice(0, 2)), (labels, slice(2, 4))):
+            y = [100 * share[pair].mean() for share in shares]
+            style = {"color": look.color, "linestyle": look.line, "label": f"strength {strength:g}"}
+            ax.plot(images, y, **style)
+    lengths.set(ylabel=r"$100\,(1 - 1/G)$", title="lengths", xlabel="$r$")
+    labels.set(title="labels", xlabel="$r$")
+    labels.legend()
+    return figure
 
 
 @drawn
-def plot_differences(rows: pd.DataFrame) -> Figure:
-    """Draw the paired differences of ``comparisons``, with intervals over data sets."""
-    bases = {arm: arm.partition(", ")[0] for arm in rows["a"]}
-    methods = {arm: ARMS.get(base, ("", "truth"))[1] for arm, base in bases.items()}
-    return differences(rows, {arm: METHODS[method].color for arm, method in methods.items()})
-
-
-@drawn
-def plot_sensitivity(
-    panels: list[tuple[str, str, pd.DataFrame]], value: str, ylabel: str
-) -> Figure:
-    """Draw a comparison against a setting, one panel a setting, one line an arm.
+def plot_predicted(cells: pd.DataFrame) -> Figure:
+    """Draw the measured gain against the predicted one, a point a cell with 95 % intervals.
 
     Parameters
     ----------
-    panels : list of (column, axis label, DataFrame)
-        Of ``sensitivity`` or ``estimate_errors``.
-    value : str
-        Column to draw; intervals over data sets belong to ``difference`` alone.
+    cells : DataFrame
+        Of ``studies.verdicts.predictions.gain_cells``.
     """
-    rows = pd.concat([own.assign(panel=words, setting=own[at]) for at, words, own in panels])
-    rows = rows.sort_values("setting")
-    place = rows.groupby("panel")["setting"].rank("dense") - 1
-    rows["place"] = place + 0.06 * (rows["a"].map(list(ARMS).index) - 4)  # bars side by side
-    errors = {"error": (rows["high"] - rows["low"]) / 2} if value == "difference" else {}
-    grid = lines(
-        _named(rows.assign(**errors), "a"),
-        ["place", value, *errors],
-        LOOKS,
-        col="panel",
-        col_order=[words for _, words, _ in panels],
-        col_wrap=2,
-        sharex=False,
-        sharey=False,
-        **panel_size(2, 2.3),
-    )
-    for ax, (at, _, own) in zip(grid.axes.flat, panels, strict=True):
-        settings = sorted(own[at].unique())
-        ax.set_xticks(range(len(settings)), [f"{setting:g}" for setting in settings])
-    return legend_below(across(grid, 0, **ZERO).set_axis_labels("", ylabel).figure, columns=4)
+    figure, ax = new_figure(3.6)
+    for strength, own in cells.groupby("strength") if len(cells) else ():
+        look, x, y = STRENGTHS[strength], 100 * own["predicted"], 100 * own["measured"]
+        bars = 100 * own[["measured_half", "predicted_half"]].fillna(0.0)
+        style = {"color": look.color, "marker": look.marker, "linestyle": "none"}
+        label = f"strength {strength:g}"
+        ax.errorbar(x, y, bars["measured_half"], bars["predicted_half"], label=label, **style)
+        for place, r in zip(zip(x, y, strict=True), own["r"], strict=True):
+            if place[0] > 1e-9:  # the others lie on each other
+                ax.annotate(f" $r$ = {r:g}", place, color=look.color, va="bottom")
+    ends = [0, max(20.0, 100 * cells["predicted"].max() if len(cells) else 0)]
+    ax.plot(ends, ends, **TRUTH)
+    ax.axhline(0, **ZERO)
+    ax.set(xlabel=r"predicted gain, $100\,v\,(1 - 1/G)$", ylabel="measured gain, per cent")
+    if len(cells):
+        ax.legend()
+    return figure
 
 
 @drawn
-def plot_curves(curves: pd.DataFrame) -> Figure:
-    """Draw the warm-up's two losses by epoch, and each arm's held-out loss since its first epoch.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        Of ``curves``: mean over fits by stage and epoch.
+def plot_waterfall(steps: pd.DataFrame) -> Figure:
+    """Draw what each step takes off the empirical loss's squared error, with 95 % intervals; a bar
+    begins where the one above ends, but for the first, which is no part of the path.
     """
-    warm = curves[curves["stage"] == "warm-up"].assign(panel="warm-up: empirical loss per patient")
-    arms = curves[curves["stage"] != "warm-up"]
-    first = arms.groupby("stage")["validation_loss"].transform("first")
-    parts = [
-        warm.assign(method="warm-up, training"),
-        warm.assign(method="warm-up, held out", loss=warm["validation_loss"]),
-        _named(
-            arms.assign(
-                loss=arms["validation_loss"] - first,
-                panel="arms: held-out loss minus first epoch's",
-            ),
-            "stage",
-        ),
-    ]
-    looks = {
-        "warm-up, training": METHODS["empirical"]._replace(marker="", line="-"),
-        "warm-up, held out": METHODS["empirical"]._replace(marker=""),
-        **LOOKS,
-    }
-    grid = lines(
-        pd.concat(parts),
-        ["epoch", "loss"],
-        looks,
-        col="panel",
-        sharex=False,
-        sharey=False,
-        **panel_size(2, 3.2),
-    )
-    return legend_below(across(grid, 0, **ZERO).set_axis_labels("epoch", "").figure, columns=4)
+    figure, ax = new_figure(2.6)
+    place = np.arange(len(steps))
+    start = steps["mean"].where(place > 0, 0.0).cumsum() - steps["mean"].where(place > 0, 0.0)
+    colors = [COLORS["light"], *[METHODS["exact"].color] * len(steps)][: len(steps)]
+    ax.barh(place, steps["mean"], left=start, color=colors, height=0.6)
+    bars = (steps["mean"] - steps["low"]).fillna(0), (steps["high"] - steps["mean"]).fillna(0)
+    ink = {"color": COLORS["ink"], "linestyle": "none", "linewidth": 1.2}
+    ax.errorbar(start + steps["mean"], place, xerr=bars, **ink)
+    ax.axvline(0, **ZERO)
+    ax.set_yticks(place, steps["step"])
+    ax.set(xlabel="less squared error, in per cent of the empirical loss's")
+    ax.invert_yaxis()
+    return figure
+
+
+@drawn
+def plot_when(size: pd.DataFrame, sigmas: pd.DataFrame) -> Figure:
+    """Draw the gain by the number of patients, and sigma by epoch in a long training."""
+    figure, (left, right) = new_figure(3.2, columns=2)
+    for control, own in size.groupby("control"):
+        look = CONTROLS[control]
+        ends = (own["mean"] - own["low"]).fillna(0), (own["high"] - own["mean"]).fillna(0)
+        style = {"color": look.color, "marker": look.marker, "linestyle": look.line}
+        left.errorbar(own["n"], own["mean"], ends, label=f"over {control}", **style)
+    for method, own in sigmas.groupby("method", sort=False):
+        look = SIGMAS[method]
+        right.plot(own["epoch"], own["sigma"], color=look.color, linestyle=look.line, label=method)
+    right.axhline(1, **TRUTH)
+    left.axhline(0, **ZERO)
+    left.set(xlabel="patients $n$", ylabel="gain, per cent", xscale="log")
+    left.set_xticks(counts := sorted(size["n"].unique()), [f"{n:,}" for n in counts])
+    left.minorticks_off()
+    right.set(xlabel="epoch", ylabel=r"$\sigma_1$")
+    for ax in (left, right):
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize=7)
+    return figure

@@ -1,7 +1,25 @@
-"""Tables of the simulation study: from its records to tidy frames and the tables of the page.
+"""Tables of the simulation study: from its records to tidy frames and what the page says.
 
-Nothing here fits or draws; what is judged stands in ``studies.verdicts``.
+Nothing here fits or draws; rules and the arithmetic of gains stand in ``studies.verdicts``.
 """
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from cevit_lib.records import badge
+from studies.study import Grid
+from studies.verdicts.predictions import (
+    MATCHED,
+    ONE_STAGE,
+    gains,
+    judge_predictions,
+    squared_error,
+)
+from studies.verdicts.simulation import READINGS, dataset_means, interval
 
 METRICS = {
     "MAE_L": "MAE y1",
@@ -42,3 +60,145 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
     }
     stems = [name.removesuffix("_L") for name in found if name.endswith("_L")]
     return found | {stem: (found[f"{stem}_L"] + found[f"{stem}_R"]) / 2 for stem in stems}
+
+
+COLUMNS = ("RMSE to truth", "MAE", "AUC", "Brier", "joint ACC", "log-likelihood")
+STEPS = {
+    "learned weights": ("empirical", "uncertainty"),
+    "sigma, re-estimated": ("empirical", "independence"),
+    "more weight on lengths": ("independence", MATCHED),
+    "dependence, estimated": (MATCHED, ONE_STAGE),
+    "the true Gamma": (ONE_STAGE, "one stage, true Gamma"),
+}
+"""What changes from one arm to the next; all but the first are steps of one path."""
+
+
+def arms_table(records: list[dict], reading: str = "last epoch") -> pd.DataFrame:
+    """Return a row for each arm that all records have: means over fits, both eyes together, and the
+    share of the empirical loss's squared error that the arm has not, with its 95 % interval.
+    """
+    rows, end = {}, READINGS[reading]
+    common = set.intersection(*(set(record["metrics"]) for record in records))
+    for arm in [name for name in records[0]["metrics"] if name in common and ", at " not in name]:
+        key = arm if arm == "truth" else arm + end
+        means = pd.DataFrame([both_eyes(record["metrics"][key]) for record in records]).mean()
+        rows[arm] = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
+        if arm not in ("truth", "empirical"):
+            rows[arm]["gain"] = percent(gains(records, key, "empirical" + end))
+    return pd.DataFrame(rows).T.fillna("")
+
+
+def percent(values: Iterable[float]) -> str:
+    """Return ``+8.1 % (6.0 to 10.2)`` for one share a data set."""
+    low, mean, high = (100 * each for each in interval(values))
+    return f"{mean:+.1f} %" + (f" ({low:.1f} to {high:.1f})" if np.isfinite(low) else "")
+
+
+def waterfall(records: list[dict]) -> pd.DataFrame:
+    """Return what each step takes away of the empirical loss's squared error at the last epoch.
+
+    Returns
+    -------
+    DataFrame
+        ``step, low, mean, high`` in per cent, over data sets.
+    """
+    rows: list[dict] = []
+    whole = dataset_means(records, squared_error(records, "empirical")) if records else None
+    for step, pair in STEPS.items() if records else ():
+        before, after = (dataset_means(records, squared_error(records, arm)) for arm in pair)
+        low, mean, high = (100 * each for each in interval((before - after) / whole))
+        rows.append({"step": step, "low": low, "mean": mean, "high": high})
+    return pd.DataFrame(rows, columns=["step", "low", "mean", "high"])
+
+
+def candidates(records: list[dict]) -> pd.DataFrame:
+    """Return the mean held-out criterion of each arm's last epoch by epochs and rate; the smallest
+    is the arm's choice.
+    """
+    rows = []
+    for record in records:
+        recipe = record["configuration"]["recipe"]
+        name = f"{recipe['epochs']} epochs, {recipe['learning_rate']:g}"
+        for arm, trace in record["trace"].items():
+            rows.append({"arm": arm, "candidate": name, "value": trace["common criterion"][-1]})
+    frame = pd.DataFrame(rows, columns=["arm", "candidate", "value"])
+    return frame.pivot_table("value", "arm", "candidate", sort=False)
+
+
+def by_size(records: list[dict], arms: Iterable[str] = ("empirical", MATCHED)) -> pd.DataFrame:
+    """Return the gain of one stage by the number of patients, each arm with those of its epochs
+    that have the smaller mean held-out criterion.
+
+    Returns
+    -------
+    DataFrame
+        ``n, control, low, mean, high`` in per cent, over data sets.
+    """
+    rows = []
+    for n in sorted({record["configuration"]["n"] for record in records}):
+        own = [record for record in records if record["configuration"]["n"] == n]
+        best = {arm: _of_best_epochs(own, arm) for arm in (ONE_STAGE, *arms)}
+        for control in arms:
+            low, mean, high = (100 * e for e in interval(1 - best[ONE_STAGE] / best[control]))
+            rows.append({"n": n, "control": control, "low": low, "mean": mean, "high": high})
+    return pd.DataFrame(rows, columns=["n", "control", "low", "mean", "high"])
+
+
+def _of_best_epochs(records: list[dict], arm: str) -> pd.Series:
+    """Return an arm's squared error by data set at the number of epochs that it chooses."""
+    choices = {}
+    for epochs in {record["configuration"]["recipe"]["epochs"] for record in records}:
+        own = [r for r in records if r["configuration"]["recipe"]["epochs"] == epochs]
+        criterion = np.mean([r["trace"][arm]["common criterion"][-1] for r in own])
+        choices[criterion] = dataset_means(own, squared_error(own, arm))
+    return choices[min(choices)]
+
+
+def sigmas(records: list[dict]) -> pd.DataFrame:
+    """Return sigma of the left length by epoch, mean over fits: what uncertainty weighting learns,
+    and what held-out outputs say of the same network and of others.
+
+    Returns
+    -------
+    DataFrame
+        ``method, epoch, sigma``.
+    """
+    columns = {
+        "learned weights: sigma that it learns": ("uncertainty", "sigma1"),
+        "learned weights: held-out sigma": ("uncertainty", "held-out sigma1"),
+        "independence: held-out sigma": ("independence", "sigma1"),
+        "one stage: held-out sigma": (ONE_STAGE, "sigma1"),
+    }
+    rows = []
+    for method, (arm, name) in columns.items():
+        paths = [r["trace"][arm][name] for r in records if name in r["trace"].get(arm, {})]
+        for epoch, sigma in enumerate(np.mean(paths, axis=0) if paths else [], 1):
+            rows.append({"method": method, "epoch": epoch, "sigma": sigma})
+    return pd.DataFrame(rows, columns=["method", "epoch", "sigma"])
+
+
+def state(grid: Grid) -> dict:
+    """Return what a figure says of its grid."""
+    return {"note": grid.note, "smoke": grid.smoke}
+
+
+def provenance(grids: dict[str, Grid]) -> str:
+    """Return a Markdown list of the grids, their folds and where their records come from."""
+    made = {g.study: badge(g.records) if g.records else "not run yet" for g in grids.values()}
+    return "\n".join(f"- `{g.study}`, {g.note}: {made[g.study]}" for g in grids.values())
+
+
+def foretold(folder: Path | None = None) -> str:
+    """Return a Markdown list of the predictions and what became of them."""
+    return "\n".join(
+        f"- {claim.text} **{outcome.word[0].upper()}{outcome.word[1:]}**: {outcome.because}."
+        for claim, outcome in judge_predictions(folder)
+    )
+
+
+def implied_pairs(d: float, p: float) -> int:
+    """Return the number of pairs for which a paired t-test with Cohen's d_z = ``d`` gives the
+    two-sided ``p``.
+    """
+    counts = np.arange(3, 2000)
+    return int(counts[np.abs(2 * t.sf(abs(d) * np.sqrt(counts), counts - 1) - p).argmin()])

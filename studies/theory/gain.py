@@ -19,7 +19,7 @@ from cevit_lib.normal import log_bivariate_normal_cdf
 from studies.theory.arrays import outputs_from_scores, tensor
 
 
-def information(correlation, scores_covariance, nodes: int = 60) -> np.ndarray:
+def information(correlation, scores_covariance, nodes: int = 40) -> np.ndarray:
     """Information (4, 4) of one patient on ``(mu_1, mu_2, q_3, q_4)``, averaged over the scores q.
 
     Given the lengths' errors the labels are a bivariate probit whose thresholds they move, so that
