@@ -147,3 +147,12 @@ def test_fits_whose_program_lost_its_gradients_on_the_way_are_made_again_uncompi
     monkeypatch.undo()
     (alone,) = simulation.fit(fits, "smoke", "cpu")
     assert record["metrics"] == alone["metrics"]
+
+
+def test_redraws_have_one_images_patients_and_no_other_errors():
+    """The share of variance compares a patient's errors over redraws."""
+    c, seed = settings.grid("simulation-redraws", "smoke")[0]
+    drawn = [simulation.draw(c | {"redraw": k}, seed) for k in (1, 2)]
+    one, other = (simulation.split(each, c | {"redraw": 1}, seed) for each in drawn)
+    assert all(np.array_equal(one[part], other[part]) for part in ("train", "held-out", "test"))
+    assert torch.equal(drawn[0].images, drawn[1].images) and not drawn[0].y.equal(drawn[1].y)

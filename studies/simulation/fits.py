@@ -314,7 +314,10 @@ def _data_of(c: dict) -> tuple:
 def split(own: SyntheticPairs, c: dict, seed: int) -> dict[str, np.ndarray]:
     """Return the rows of a fold's patients to train on, held out, and to test."""
     bare = own.replace(images=torch.zeros(len(own), 2, 1, 1, 1))  # it reads labels, and copies none
-    outer = split_by_patient(bare, c["folds"], streams(seed, c["dataset"]).split)[c["fold"] - 1]
+    if c["redraw"]:  # other labels, the same patients: they are dealt without looking
+        bare = bare.replace(y=torch.zeros_like(own.y))
+    rng, looked = streams(seed, c["dataset"]).split, not c["redraw"]
+    outer = split_by_patient(bare, c["folds"], rng, require_classes=looked)[c["fold"] - 1]
     rng = streams(seed, c["dataset"], c["fold"]).split
     inner = hold_out(bare.subset(outer.train), c["held_out_share"], rng)
     train, held_out = outer.train[inner.train], outer.train[inner.test]
