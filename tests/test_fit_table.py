@@ -498,4 +498,5 @@ def test_a_table_without_a_layout_is_recognised_or_asked_about(eyes, tmp_path, c
     (record,) = map(read_record, (tmp_path / "r" / "fit-table").glob("*.json"))
     assert record["configuration"]["data"]["layout"]["continuous"] == {"AL": "axial_length"}
     table.write_text("a,b\n1,2\n")
+    capsys.readouterr()
     assert "not understood without a layout" in said_by(capsys, *words)

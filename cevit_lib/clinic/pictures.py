@@ -32,8 +32,8 @@ EYE_IN_NAME = re.compile(r"(?<![A-Za-z])(OD|OS|right|left|R|L)(?![A-Za-z])", re.
 COMPANION = "is a companion file that macOS leaves, no photograph"
 SIDE = 32  # pixels of the small grey picture in which photographs are compared
 #: One minus the correlation of two small pictures' details: below it they are nearly the same. Of
-#: pictures that all are alike a tenth of what lies between neighbours is asked for, too.
-ALIKE, AMONG_ALIKE, FEW = 0.05, 0.1, 10
+#: pictures that all are alike this share of what lies between neighbours is asked for, too.
+ALIKE, AMONG_ALIKE, FEW = 0.05, 0.07, 10
 BOTH = "looks like two photographs in one file, of which only the middle would be seen; cut it"
 
 

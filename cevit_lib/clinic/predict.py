@@ -15,6 +15,7 @@ from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import known_patients
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.datasets import PairedEyes
+from cevit_lib.datasets.layout import differences, read_layout
 from cevit_lib.errors import CevitError, DataError, ParameterError, TrainingError
 from cevit_lib.training import NOT_CLINICAL, Fit, Predictions, load_model, predict
 
@@ -43,6 +44,8 @@ def run_predict(options: argparse.Namespace) -> int:
         measured=measured,
         domains=data.domains,
     )
+    if data.visits:
+        table.insert(1, "visit", data.visits)
     order = ", ".join(fit.responses[fit.continuous :])
     said = f"intervals {options.level:.0%}; joint cells in the order of {order}"
     write_table(table, options.table, f"model {options.model.name}; {said}")
@@ -159,6 +162,11 @@ def data_for(fit: Fit, options: argparse.Namespace) -> dict[str, Any]:
         configuration["layout"]["size"] = size
         if stored is not None:
             configuration["layout"]["mirror"] = stored.get("mirror", False)
+            declared = read_layout(configuration["layout"])
+            if told := differences(declared, read_layout(stored)):
+                raise DataError(
+                    f"{told[0]}: what was measured would be another label; use the model's rule."
+                )
     return configuration
 
 

@@ -293,12 +293,6 @@ def _check(layout: Layout, where: str) -> None:
             )
 
 
-def shown(layout: dict[str, Any]) -> str:
-    """Return a layout as the YAML that it was."""
-    plain = json.loads(json.dumps(layout, default=str))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=96).strip()
-
-
 def differences(layout: Layout, other: Layout) -> list[str]:
     """Return, one sentence each, where two layouts give a response of one name another meaning."""
     said = []
