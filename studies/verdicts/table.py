@@ -8,7 +8,7 @@ from collections import Counter
 from html import escape
 from importlib.resources import files
 
-from studies.verdicts.judge import NOT_RUN, UNTESTABLE, WORDS, count_words
+from studies.verdicts.judge import FALSE, NOT_RUN, UNTESTABLE, WORDS, count_words
 from studies.verdicts.moved import MOVED
 
 #: Word of a verdict -> class of its colour in ``assets/style.css``.
@@ -88,7 +88,8 @@ def _ruled(pair: tuple[str, str]) -> str:
 def _told(claim, verdict) -> str:
     """Why a verdict is as it is: its numbers, the repairs that were tried, rule and figure."""
     told = escape(verdict.because)
-    told += "".join(f"<br>Tried: {escape(repair)}." for repair in verdict.repairs)
+    if verdict.word == FALSE:
+        told += "".join(f"<br>Tried: {escape(repair)}." for repair in verdict.repairs)
     if claim.evidence and verdict.word != NOT_RUN:
         page, _, place = claim.evidence.partition("#")
         kind = "Figure" if place.startswith("fig-") else "Page"
