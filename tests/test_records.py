@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -361,6 +362,36 @@ def clone(tmp_path, monkeypatch):
         [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
     return root, head
+
+
+def test_the_commit_is_of_the_clone_that_was_imported_not_of_the_folder_one_is_in(
+    clone, monkeypatch
+):
+    root, head = clone
+    own = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if own.returncode:
+        pytest.skip("this is no clone: it has no commit of its own")
+    monkeypatch.chdir(root)
+    assert origin.commit_and_dirty()[0] == head  # CEVIT_ROOT names it
+    monkeypatch.delenv("CEVIT_ROOT")
+    assert origin.commit_and_dirty()[0] == own.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["cevit_lib", "studies"])
+def test_code_of_another_clone_is_dirty_here(clone, monkeypatch, tmp_path, name):
+    root, head = clone
+    monkeypatch.undo()  # the check itself is tried
+    monkeypatch.setenv("CEVIT_ROOT", str(root))
+    for there in (root, tmp_path / "other"):
+        for package in ("cevit_lib", "studies"):
+            (there / package).mkdir(parents=True, exist_ok=True)
+            for file, text in (("__init__.py", ""), ("a.py", "x = 1")):
+                (there / package / file).write_text(text)
+            module = type("Module", (), {"__file__": str(there / package / "__init__.py")})
+            monkeypatch.setitem(sys.modules, package, module)
+    assert origin._is_imported_from(root), "another folder, the same code"
+    (tmp_path / "other" / name / "a.py").write_text("x = 2")
+    assert not origin._is_imported_from(root)
 
 
 def test_only_changes_outside_results_make_a_clone_dirty(clone):

@@ -108,6 +108,14 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
     )
 
 
+@pytest.mark.parametrize("wrong", ["scal=smoke", "scale=smok"])
+def test_a_misspelt_key_stops_the_grid(engine, root, wrong):
+    _, command = engine
+    process = start([*command, "--config", wrong], root, "--dry-run")
+    told = process.communicate()[0]
+    assert process.returncode and f"{wrong.partition('=')[0]}" in told and "give " in told, told
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_profiles_say_what_a_grid_needs(root, name):
     profile = yaml.safe_load((root / "workflow" / "profiles" / name / "config.yaml").read_text())

@@ -86,7 +86,11 @@ def run_command(options) -> int:
     given: dict = {}
     for file in options.file:
         given |= read_parameter_file(Path(file))
-    given |= dict(pair.split("=", 1) for pair in options.parameter)
+    for pair in options.parameter:
+        name, given_value, value = pair.partition("=")
+        if not given_value:
+            raise ParameterError(f"--parameter {name!r}: give a name and a value, -p NAME VALUE.")
+        given[name] = value
     if options.scale is not None:
         given["scale"] = options.scale
     limits = {"timeout": options.timeout, "start_timeout": options.start_timeout}

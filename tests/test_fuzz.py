@@ -1,0 +1,213 @@
+"""Whatever a user types and whatever files are named, no command ends in a traceback.
+
+A try takes a good command, changes or adds some of its options (wrong kinds of file, empty and torn
+ones, folders, numbers in odd spellings), now and then fills the disk, and runs it in this process.
+What would train, start a kernel or ask the network is cut off there.
+"""
+
+import contextlib
+import io
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from cevit_lib.clinic import cli
+from cevit_lib.edge import FAULT_OF_OURS
+from cevit_lib.errors import DataError, NotebookError, TrainingError
+from studies.your_eyes.practice import practice_eyes
+
+SHORT = "--folds 2 --epochs 1 --copula-epochs 1 --estimate-on train --size 24 --max-iter 5"
+GOOD = {
+    "fit": [
+        f"--csv {{own}}/eyes.csv --images {{own}}/photos --layout {{own}}/eyes.yml {SHORT}",
+        "--data synthetic --n 60 --window 9 --folds 2 --scale smoke",
+    ],
+    "predict": [
+        "--model {model} --csv {own}/eyes.csv --images {own}/photos --table {new}/p.csv",
+        "--model {model} --csv {own}/eyes.csv --images {own}/photos --table {new}/p.csv --measured",
+    ],
+    "report": ["--results {records} --output {new}/r.html"],
+    "check-data": ["--csv {own}/eyes.csv --images {own}/photos --layout {own}/eyes.yml"],
+    "verify": ["--folder {records} --study fit-table"],
+    "run": ["{page} -o {new}/page.ipynb -p rate 0.1", "{page} -o {new}/p.ipynb -f {odd}/p.yml"],
+    "download": ["grape --list --folder {new}/grape"],
+    "doctor": ["--no-devices"],
+}
+NUMBERS = "0 -1 1 2 3 1.5 1e1 nan inf -inf 0x10 1_0 1,5 1e400 ３ ١ -0 +2 999999999999999999".split()
+WORDS = [*NUMBERS, "", " ", "cpu", "cuda:7", "tpu", "cpu,cpu", "all", "vit_tiny_patch16_224"]
+WORDS += ["vit_tiny_patch16_224.no", "resnet18", "hf-hub:a/b", "../..", "é ñ\n", "x" * 300, "--"]
+ODD = {  # files of another kind than their name says
+    "empty": b"",
+    "page": b"<!DOCTYPE html><html></html>",
+    "noise": bytes(range(256)) * 20,
+    "list.json": b"[1, 2]",
+    "mapping.yml": b"patient: id\npatient: name\n",
+    "p.yml": b"rate: 0.2\n",
+    "deep.yml": b"a: " + b"[" * 3000,
+    "header.csv": b"id;AL\n",
+    "one.csv": b"id,eye,AL,HM\n1,R,24,0\n",
+    "utf16.csv": "id,eye\n1,R\n".encode("utf-16"),
+}
+PAGE = """```{code-cell} ipython3
+:tags: [parameters]
+rate: float = 0.5
+```
+
+```{code-cell} ipython3
+finished()
+```
+"""
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Good files, torn copies of them and odd ones, by name."""
+    base = tmp_path_factory.mktemp("fuzz")
+    found = {"own": base / "own", "new": base / "new", "odd": base / "odd", "page": base / "p.md"}
+    practice_eyes(found["own"], np.random.default_rng(0), 24, faults=False)
+    found["page"].write_text(PAGE)
+    found["odd"].mkdir()
+    for name, content in ODD.items():
+        (found["odd"] / name).write_bytes(content)
+    fit = GOOD["fit"][0].format(**found) + f" --results {base}/done --save {base}/models --fold 1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cli.main(["fit", *words(fit)]) == 0
+    found |= {"model": base / "models" / "fold-1", "records": base / "done"}
+    for name in ("model", "records", "own"):
+        torn = base / f"torn-{name}"
+        shutil.copytree(found[name], torn)
+        for path in [path for path in torn.rglob("*") if path.is_file()]:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        found[f"torn-{name}"] = torn
+    return found
+
+
+def files(places) -> list[str]:
+    """Every place that an option may name, by its template."""
+    inside = [f"{{{name}}}" for name in places]
+    for name in ("odd", "own", "model", "torn-model", "torn-own"):
+        some = sorted(path for path in places[name].rglob("*") if path.is_file())[:12]
+        inside += [f"{{{name}}}/{path.relative_to(places[name])}" for path in some]
+    return [
+        *inside,
+        "{new}/x.csv",
+        "{new}/x.ipynb",
+        "{own}/eyes.csv/below",
+        "/proc/no/x",
+        "nowhere",
+    ]
+
+
+def options_of(command: str) -> list:
+    commands = cli.build_parser(command)._subparsers._group_actions[0].choices
+    return [one for one in commands[command]._actions if one.dest != "help"]
+
+
+@st.composite
+def tries(draw, places):
+    """A command's words, and whether the disk is full."""
+    command = draw(st.sampled_from(sorted(GOOD)))
+    told = words(draw(st.sampled_from(GOOD[command])))
+    for option in draw(st.lists(st.sampled_from(options_of(command)), max_size=3)):
+        if option.choices is not None:
+            value = draw(st.sampled_from([*map(str, option.choices), "other"]))
+        elif option.type in (None, Path):
+            value = draw(st.sampled_from(files(places) * 2 + WORDS))
+        else:
+            value = draw(st.sampled_from(NUMBERS))
+        name = option.option_strings[-1] if option.option_strings else None
+        if name is None:
+            told[0] = value
+        elif name in told and option.nargs != 0:
+            told[min(told.index(name) + 1, len(told) - 1)] = value
+        else:
+            told += [name] if option.nargs == 0 else [f"{name}={value}"]
+    if draw(st.integers(0, 9)) == 0:
+        told.pop(draw(st.integers(0, len(told) - 1)))
+    told = [word.replace("{", "{{").replace("}", "}}") if "[" in word else word for word in told]
+    return [command, *(word.format(**places) for word in told)], draw(st.integers(0, 4)) == 0
+
+
+def cut(kind: type, said: str):
+    def stop(*arguments, **options):
+        raise kind(said)
+
+    return stop
+
+
+def state(places) -> dict:
+    inputs = [place for name, place in places.items() if name != "new"]
+    paths = [path for place in inputs for path in (place, *place.rglob("*"))]
+    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+
+
+def run(told: list[str], full: bool, places) -> None:
+    """Run a command and look at how it ended."""
+    shutil.rmtree(places["new"], ignore_errors=True)
+    places["new"].mkdir()
+    before, said = state(places), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.chdir(places["new"])
+        patch.setattr("tempfile.tempdir", str(places["new"]))
+        for name in ("CEVIT_SCRATCH", "CEVIT_RESULTS"):
+            patch.setenv(name, str(places["new"] / name))
+        patch.delenv("CEVIT_DATA", raising=False)
+        patch.setattr("cevit_lib.clinic.fold._fit", cut(TrainingError, "it would train"))
+        patch.setattr("cevit_lib.runner.run._execute", cut(NotebookError, "it would run"))
+        patch.setattr(
+            "cevit_lib.records.verify.refit_function", lambda study: lambda record: record
+        )
+        patch.setattr("cevit_lib.clinic.download._ask", cut(DataError, "it would ask"))
+        patch.setattr("cevit_lib.clinic.download._retrieve", cut(DataError, "it would fetch"))
+        if full:
+            patch.setattr(os, "fsync", _full)
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                status = cli.main(told)
+            except SystemExit as ended:
+                status = ended.code
+    text = said.getvalue()
+    account = "".join(path.read_text() for path in places["new"].glob("cevit-fault-*"))
+    assert status != FAULT_OF_OURS, f"{told}: {text}\n{account}"
+    assert status in (0, 1, 2) and "Traceback" not in text, (told, full, status, text[-1500:])
+    assert status == 0 or text.strip(), f"{told} failed and said nothing"
+    assert state(places) == before, f"{told} changed what it reads"
+    left = [path.name for path in places["new"].rglob(".*")]
+    assert not left, f"{told} left {left}"
+
+
+def _full(stream) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def fuzz(places, count: int) -> None:
+    how = settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    how(given(tries(places))(lambda tried: run(*tried, places)))()
+
+
+def test_no_command_ends_in_a_traceback(places):
+    fuzz(places, 100)
+
+
+@pytest.mark.weekly
+def test_no_command_ends_in_a_traceback_in_two_thousand_tries(places):
+    fuzz(places, 2000)
