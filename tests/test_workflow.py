@@ -27,7 +27,7 @@ def engine(tmp_path_factory, root):
     """
     folder = tmp_path_factory.mktemp("workflow")
     config = folder / "config.yaml"
-    missing = {"options": f"--data grape --data-folder {folder / 'nowhere'}", "folds": 1}
+    missing = {"options": f"--data grape --data-folder {folder / 'nowhere'}", "folds": 2}
     config.write_text(
         yaml.safe_dump(
             {
@@ -92,7 +92,7 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
     assert process.returncode != 0  # the fold without data
     assert len(records()) == 2 and first[0].stat().st_mtime_ns == before, told
     assert "simulation: 2 of 2 fits have a record" in told
-    assert "folds of data sets: 0 of 1 done" in told
+    assert "folds of data sets: 0 of 2 done" in told
     (log,) = re.findall(r"missing: absent-fold-1-\w+, see (\S+)", told)
     assert "no folder of the data set 'grape'" in Path(log).read_text()
 
@@ -103,7 +103,7 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(engine, root):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
 
     plan = start(command, root, "--dry-run").communicate()[0]
-    assert re.search(r"fold_of_a_data_set\s+1\b", plan) and "fit_of_a_study" not in plan, (
+    assert re.search(r"fold_of_a_data_set\s+2\b", plan) and "fit_of_a_study" not in plan, (
         "only the failure is left"
     )
 

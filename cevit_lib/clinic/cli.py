@@ -126,6 +126,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     words = join_pairs(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser(next((word for word in words if not word.startswith("-")), None))
+    if empty := [word for word in words if word.startswith("--") and word.endswith("=--")]:
+        parser.error(f"{empty[0]}: give a value")  # argparse would make an empty list of it
     options = parser.parse_args(words)
     work = partial(_run, options)
     return guarded(f"cevit {options.command}", work, missing=remedy)
