@@ -256,7 +256,7 @@ def sampler_settings(smoke: bool) -> list[dict]:
     size = (
         {"n": 200, "replications": 1, "sweeps": 200}
         if smoke
-        else {"n": 1000, "replications": 5, "sweeps": 2000}
+        else {"n": 1000, "replications": 5, "sweeps": 6000}
     )
     return [
         _distortion(distortion=d, strength=k, estimators=roles, **size)
