@@ -1,15 +1,20 @@
 """Rules, tables and figures of the simulation, on records drawn from a stated model."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 
+from studies.simulation import figures, tables
+from studies.study import Grid
 from studies.theory import gain
-from studies.verdicts import IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
+from studies.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
 from studies.verdicts import predictions as foretold
 from studies.verdicts.simulation import COMPARISONS, READINGS, interval
 
+PAPER = {claim.key: claim for claim in CLAIMS}
 RULES = {claim.key: claim for claim in foretold.PREDICTIONS}
 ARMS = (*foretold.CONTROLS, "one stage", "algorithm 3, paper", "algorithm 3, exact")
 ARMS += tuple(f"{arm}, tuned" for arm in ("one stage", *foretold.CONTROLS))
@@ -98,9 +103,7 @@ def word(key, records):
 
 
 def paper(key, records):
-    from studies.verdicts import CLAIMS
-
-    return judge({claim.key: claim for claim in CLAIMS}[key], evidence(simulation=records)).word
+    return judge(PAPER[key], evidence(simulation=records)).word
 
 
 def test_the_papers_claim_needs_every_reading_of_its_comparison():
@@ -213,3 +216,75 @@ def test_a_difference_of_independent_samples_has_welchs_interval():
     alone = foretold._compared(measured, pd.Series([0.0, 0.0]))
     assert np.allclose(alone["miss_half"], alone["measured_half"])
     assert np.allclose(interval(measured)[0], measured.mean() - alone["measured_half"])
+
+
+# ---- tables and figures ----
+
+
+def test_steps_of_the_path_add_up_to_the_whole_gain():
+    records = folds(**{"uncertainty": 0.95, "independence": 0.9, "matched": 0.8, "one stage": 0.6})
+    for each in records:
+        for end in READINGS.values():
+            each["metrics"][f"one stage, true Gamma{end}"] = each["metrics"][f"one stage{end}"]
+    steps = tables.waterfall(records).set_index("step")["mean"]
+    assert np.allclose(steps[:4], [5, 10, 10, 20], atol=1) and steps["the true Gamma"] == 0
+    whole = 100 * foretold.gains(records, "one stage", "empirical").mean()
+    assert abs(steps[1:4].sum() - whole) < 1e-9
+    table = tables.arms_table(records)
+    assert table.loc["one stage", "gain"].startswith(f"{whole:+.1f} %")
+    assert not table.loc["truth", "gain"]
+
+
+def traced(errors, epochs, criterion, dataset, **configuration):
+    rng = np.random.default_rng(dataset)
+    made = record(errors, rng, dataset=dataset, recipe={"epochs": epochs, "learning_rate": 1e-3})
+    made["configuration"] |= configuration
+    made["trace"] = {arm: {"common criterion": [2.0, criterion[arm]]} for arm in errors}
+    return made
+
+
+def test_every_arm_has_the_epochs_that_its_held_out_criterion_prefers():
+    """The empirical loss prefers 10 epochs, the others 20; the test error is not looked at."""
+    arms = ("empirical", "matched", "one stage")
+    records = []
+    for dataset in range(3):
+        few = dict(zip(arms, (1.0, 0.1, 0.1), strict=True))
+        many = dict(zip(arms, (0.1, 0.8, 0.5), strict=True))
+        held = {"empirical": 0.7, "matched": 0.9, "one stage": 0.9}
+        records.append(traced(few, 10, held, dataset, n=1000))
+        records.append(traced(many, 20, dict.fromkeys(arms, 0.8), dataset, n=1000))
+    found = tables.by_size(records).set_index("control")
+    assert np.allclose(found["mean"], [50, 37.5], atol=2) and set(found["n"]) == {1000}
+    table = tables.candidates(records)
+    assert table.idxmin(axis=1).to_dict() == {
+        "empirical": "10 epochs, 0.001",
+        "matched": "20 epochs, 0.001",
+        "one stage": "20 epochs, 0.001",
+    }
+
+
+def test_learnt_scales_are_means_over_fits_by_epoch():
+    records = [
+        {"trace": {"uncertainty": {"sigma1": [1.2, s]}, "one stage": {"sigma1": [1.2, 1.1]}}}
+        for s in (0.6, 0.8)
+    ]
+    found = tables.sigmas(records).set_index(["method", "epoch"])["sigma"]
+    assert found["learned weights: sigma that it learns", 2] == pytest.approx(0.7)
+    assert len(found) == 4 and set(found.index.unique("method")) <= set(figures.SIGMAS)
+
+
+def test_figures_show_a_grid_with_gaps_and_one_without_records():
+    rng = np.random.default_rng(6)
+    cells = foretold.gain_cells(gain_grid(0.3, rng), redraws(0.3, rng))
+    (ax,) = figures.plot_predicted(cells, note="37 of 50 folds").axes
+    inside = [text.get_text().strip() for text in ax.texts]
+    assert inside == ["$r$ = 0", "$r$ = 0.5", "$r$ = 0.9"] * 2  # cells in which something is gained
+    for drawn in (
+        figures.plot_predicted(foretold.gain_cells([], []), note="0 of 120 folds"),
+        figures.plot_waterfall(tables.waterfall([]), note="0 of 50 folds"),
+        figures.plot_when(tables.by_size([]), tables.sigmas([]), note="0 of 60 folds"),
+    ):
+        assert drawn.get_suptitle().startswith("grid not complete: 0 of")
+    grids = {"": Grid("simulation", [], 50)}
+    assert tables.provenance(grids) == "- `simulation`, 0 of 50 folds: not run yet"
+    assert tables.foretold(Path("nowhere")).count("**Not run yet**") == len(RULES)
