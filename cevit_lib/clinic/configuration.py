@@ -278,7 +278,7 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
     report = check(table, Path(folder), layout, granted_cores(), responses)
     if report.errors:
         kinds = [line.strip() for line in gathered(report.errors, 1)]
-        more = f"; and {len(kinds) - 3} kinds more" if len(kinds) > 3 else ""
+        more = f"; {len(report.errors)} errors in all" if len(kinds) > 3 else ""
         done = "fitted" if responses else "predicted"
         raise DataError(
             f"{table.name}, {'; '.join(kinds[:3])}{more}. Nothing was {done}; 'cevit check-data' "
