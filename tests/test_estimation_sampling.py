@@ -109,6 +109,30 @@ def test_monte_carlo_em_finds_the_exact_em_within_its_own_error():
     np.testing.assert_array_equal(sampled.parameters_.correlation, again.parameters_.correlation)
 
 
+def errors_in_units_of_their_own(n: int, seeds, **settings) -> np.ndarray:
+    """Return (seeds, 6) errors of Monte Carlo EM against the exact EM, in Monte Carlo errors."""
+    outputs, y = toy(1, n=n)
+    exact = ExactEM(tol=1e-9, max_iter=3000).fit(outputs, y).parameters_.correlation
+    rows = []
+    for seed in seeds:
+        sampled = quiet(MonteCarloEM(rng=seed, **settings), outputs, y)
+        gap = (sampled.parameters_.correlation - exact) / sampled.monte_carlo_error_
+        rows.append(gap.numpy()[UPPER])
+    return np.array(rows)
+
+
+def test_monte_carlo_error_is_one():
+    z = errors_in_units_of_their_own(60, range(30), draws=3)
+    assert 0.8 < np.sqrt(np.mean(z**2)) < 1.25
+
+
+@pytest.mark.weekly
+def test_monte_carlo_error_of_every_correlation_is_one():
+    z = errors_in_units_of_their_own(200, range(100, 400))
+    root = np.sqrt(np.mean(z**2, axis=0))
+    assert np.all((root > 0.9) & (root < 1.15))
+
+
 def test_monte_carlo_em_that_still_drifts_says_so():
     outputs, y = toy(1, (1.0, 1.0, 1.0))
     with pytest.warns(NotConvergedWarning, match="drift"):

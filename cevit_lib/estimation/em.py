@@ -11,13 +11,17 @@ import logging
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from cevit_lib.estimation.base import CopulaEstimator
 from cevit_lib.estimation.correlation import (
     complete_objective,
     cov2cor,
+    from_off_diagonal,
     keep_positive_definite,
     maximise_over_correlations,
+    off_diagonal,
+    smallest_eigenvalue,
     starting_correlation,
 )
 from cevit_lib.estimation.moments import (
@@ -193,6 +197,24 @@ class ExactEM(ExpectationMaximization):
         return expected_moments(observed, scale, correlation)
 
 
+def em_rate(observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+    """Return what an iteration of the exact EM leaves of a departure from ``correlation``.
+
+    That is the derivative of its map in the entries above the diagonal, (k, k), by differences; its
+    largest eigenvalue is the rate at which EM converges.
+    """
+    p = observed.p
+    upper, step = off_diagonal(p), 1e-4 * smallest_eigenvalue(correlation)
+
+    def mapped(values):
+        matrix = from_off_diagonal(values, p)
+        second_moment = expected_moments(observed, scale, matrix).second
+        return maximise_over_correlations(second_moment, matrix)[upper]
+
+    here, axes = correlation[upper], np.eye(len(upper[0]))
+    return np.array([mapped(here + step * axis) - mapped(here) for axis in axes]).T / step
+
+
 class MonteCarloEM(ExpectationMaximization):
     r"""Monte Carlo EM, Algorithm 1 of the paper, with the right sign of the log-determinant.
 
@@ -209,16 +231,21 @@ class MonteCarloEM(ExpectationMaximization):
         Iterations in all, and how many of them are dropped.
     tol : float
         Converged if the means of the two halves of the kept iterates differ by less than ``tol``
-        plus four standard errors of that difference, in every entry.
+        plus eight Monte Carlo errors (four of such a difference), in every entry.
     rng : numpy.random.Generator or int, optional
 
     Attributes
     ----------
     monte_carlo_error_ : (p, p) tensor
-        Monte Carlo standard error of each correlation, by batch means.
+        Monte Carlo standard error of each correlation.
 
     Notes
     -----
+    An iterate is ``A`` times the one before plus the noise of its draws, both less their limit,
+    ``A`` the rate of the exact EM (:func:`em_rate`). It may take fifty iterations to forget, more
+    than batches of the iterates could be long; but the noise is nearly white. So its long-run
+    variance is taken by overlapping batch means, and ``(I - A)^{-1}`` carries it over to the mean.
+
     ``history_["objective"]`` is the expected log-likelihood of the scores at the matrix each
     iteration started from.
     """
@@ -243,7 +270,10 @@ class MonteCarloEM(ExpectationMaximization):
         self._rng, self._chains = np.random.default_rng(self.rng), None
         scale, _ = super()._estimate(observed)
         del self._rng, self._chains
-        return scale, self._average(np.array(self.history_["correlation"][self.burn_in + 1 :]))
+        kept = np.array(self.history_["correlation"][self.burn_in :])
+        estimate = cov2cor(kept[1:].mean(axis=0))
+        self._judge(kept, estimate, em_rate(observed, scale, estimate))
+        return scale, estimate
 
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
@@ -257,15 +287,19 @@ class MonteCarloEM(ExpectationMaximization):
         return second_moment, complete_objective(correlation, second_moment)
 
     def _settled(self, change: float) -> bool:
-        return False  # an iterate never rests: ``_average`` judges all of them in the end
+        return False  # an iterate never rests: ``_judge`` looks at all of them in the end
 
-    def _average(self, kept: np.ndarray) -> np.ndarray:
-        batches = np.array([part.mean(axis=0) for part in np.array_split(kept, 8)])
-        error = batches.std(axis=0, ddof=1) / np.sqrt(len(batches))
-        drift = np.abs(batches[:4].mean(axis=0) - batches[4:].mean(axis=0))
-        # Noise by successive differences, which a drift hardly enters; means of four batches differ
-        # by 2^-1/2 of it.
-        noise = np.sqrt(0.5 * (np.diff(batches, axis=0) ** 2).mean(axis=0))
-        self.converged_ = bool(np.all(drift < self.tol + 4.0 * noise / np.sqrt(2.0)))
+    def _judge(self, kept: np.ndarray, estimate: np.ndarray, rate: np.ndarray) -> None:
+        """Set ``monte_carlo_error_`` and ``converged_`` from the iterates (k + 1, p, p)."""
+        p = len(estimate)
+        departures = (kept - estimate)[(..., *off_diagonal(p))]
+        noise = departures[1:] - departures[:-1] @ rate.T
+        width = round(len(noise) ** (1 / 3))
+        batches = sliding_window_view(noise, width, axis=0).mean(axis=-1)
+        spread = np.linalg.solve(np.eye(len(rate)) - rate, (batches - noise.mean(axis=0)).T)
+        variance = width * (spread**2).sum(axis=1) / len(noise) / (len(noise) - width)
+        error = from_off_diagonal(np.sqrt(variance), p)
+        np.fill_diagonal(error, 0.0)
+        early, late = (part.mean(axis=0) for part in np.array_split(kept[1:], 2))
+        self.converged_ = bool(np.all(np.abs(early - late) < self.tol + 8.0 * error))
         self.monte_carlo_error_ = torch.from_numpy(error)
-        return cov2cor(kept.mean(axis=0))
