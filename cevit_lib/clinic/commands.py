@@ -13,6 +13,7 @@ from cevit_lib.clinic.configuration import (
     configuration_of,
     data_configuration,
     facts_of,
+    labels_of,
     load_data,
     split_of,
     study_of,
@@ -26,12 +27,19 @@ from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.progress import stages_of, watching
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.clinic.words import in_options
+from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
 from cevit_lib.errors import CevitError, ParameterError
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
 from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model
+
+IN_PAIRS = (
+    "{} labels a patient are too many to be taken together: the copula stage trains, and unless "
+    "--estimator names another its parameters are estimated, by the composite likelihood of pairs "
+    "of labels; tables have no joint probabilities of more than two"
+)
 
 
 def run_fit(options: argparse.Namespace) -> int:
@@ -70,6 +78,8 @@ def _run_folds(options: argparse.Namespace) -> int:
     folds = [*(options.fold or range(1, options.folds + 1)), *([0] if options.final else [])]
     # what is wrong with all stops here
     wanted = [FoldOfFit(options, data, configuration_of(options, fold)) for fold in folds]
+    if crew.main and labels_of(wanted[0].configuration["data"]) > MOST_TOGETHER:
+        print(IN_PAIRS.format(labels_of(wanted[0].configuration["data"])), flush=True)
     records, failures = [], []
     with watching(len(wanted), stages_of(wanted[0].configuration), crew.main) as watch:
         for each in wanted:

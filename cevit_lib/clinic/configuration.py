@@ -15,6 +15,7 @@ import yaml
 from cevit_lib.clinic.check_data import check, gathered
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.options import DEFAULTS, FULL_SIZE
+from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, split_by_patient
 from cevit_lib.datasets.cells import read_cells
 from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
@@ -188,7 +189,7 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "encoder": encoder,
         "recipes": recipes,
         "batch_size": chosen["batch_size"],
-        "estimator": options.estimator,
+        "estimator": options.estimator or usual_estimator(data),
         "estimate_on": chosen["estimate_on"],
         "preset": options.preset,
         "folds": options.folds,
@@ -211,10 +212,22 @@ def _augmentation(options: argparse.Namespace, data: dict[str, Any]) -> dict[str
     return {"augmentation": asked} if asked else {}
 
 
+def labels_of(data: dict[str, Any]) -> int:
+    """Return how many labels a patient has."""
+    layout = data.get("layout", {"binary": ("label",)})
+    whole = layout.get("patient_level", ())
+    return sum(1 if name in whole else 2 for name in layout.get("binary", ()))
+
+
+def usual_estimator(data: dict[str, Any]) -> str:
+    """Return the estimator that is taken where none is named."""
+    return "exact-em" if labels_of(data) <= MOST_TOGETHER else "pairwise"
+
+
 def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the estimator's settings; a plain fit has none, and its identity names none."""
     count, told = options.max_iter, f"--max-iter {options.max_iter}"
-    if options.preset is not None and options.estimator != "exact-em":
+    if options.preset is not None and options.estimator is not None:
         raise ParameterError(
             f"--estimator does not go with --preset {options.preset}, which has its own."
         )

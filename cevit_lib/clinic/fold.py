@@ -15,6 +15,7 @@ from cevit_lib.clinic.augment import Augmentation
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
 from cevit_lib.clinic.performance import usual_of
+from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError, ParameterError
@@ -103,7 +104,8 @@ def _tested(
     outputs, metrics = {}, {}
     for name, arm in arms.items():
         p = predict(arm, test, parameters=fitted.parameters, device=device)
-        classes = p.classes() if name == "copula" else None
+        together = p.parameters.p1 <= MOST_TOGETHER
+        classes = p.classes() if name == "copula" and together else None
         found = evaluate(p.outputs, test.y, test.responses, test.continuous, classes)
         outputs[name], metrics[name] = rounded(p.outputs.tolist()), found.to_dict()
     return outputs, metrics

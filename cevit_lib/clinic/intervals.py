@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters, condition_on, log_density
+from cevit_lib.copula.prediction import by_labels
 from cevit_lib.errors import ParameterError
 
 POINTS = 401  # of the grid on which a conditional density is integrated
@@ -63,7 +64,19 @@ def conditional_interval(
     level : float
         Probability of the interval.
     """
-    outputs, y, beyond = outputs.double(), y.double(), tail(level)
+    outputs, y = outputs.double(), y.double()
+    low, high = torch.full_like(y[:, column], torch.nan), torch.full_like(y[:, column], torch.nan)
+    for rows, labels in by_labels(y, parameters.p0):  # labels that nobody looked at are left out
+        kept = [*range(parameters.p0), *labels]
+        few = outputs[rows][:, kept], y[rows][:, kept], parameters.margin(kept)
+        low[rows], high[rows] = _interval(*few, column, tail(level))
+    return low, high
+
+
+def _interval(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, column: int, beyond: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ends of the interval of patients who have the same labels, all in ``y``."""
     known = condition_on(outputs, y, parameters)
     centre, sd = known.mean[:, column], known.sd[:, column]
     steps = torch.linspace(-REACH, REACH, POINTS, dtype=torch.float64)

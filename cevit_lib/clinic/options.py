@@ -22,6 +22,7 @@ ESTIMATORS = {
     "monte-carlo-em": "MonteCarloEM",
     "maximum-likelihood": "MaximumLikelihood",
     "gaussian-score": "GaussianScoreCorrelation",
+    "pairwise": "PairwiseLikelihood",
 }
 #: What one fit holds: the warm-up, and from it the same epochs without and with the copula loss.
 ARMS = ("warm-up", "empirical, same epochs", "copula")
@@ -120,8 +121,7 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--estimator",
         choices=sorted(ESTIMATORS),
-        default="exact-em",
-        help="of the copula parameters",
+        help="of the copula parameters (default: exact-em, for more than four labels pairwise)",
     )
     add("--max-iter", type=SEED, help="most iterations of the estimator (default: its own)")
     add(

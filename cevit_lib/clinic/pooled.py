@@ -11,7 +11,7 @@ import numpy as np
 
 from cevit_lib.clinic.performance import Judged, usual_of
 from cevit_lib.clinic.tables import Domains, pairs_of, stored_predictions
-from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.copula import class_probabilities
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import load_records
@@ -103,7 +103,7 @@ def judge(
     """Return the predictions of one model beside what was observed."""
     outputs, p, n = predictions.outputs.double(), predictions.parameters, len(predictions.ids)
     cells = {
-        stem: class_probabilities(outputs[:, pair], _margin(p, pair)).numpy()
+        stem: class_probabilities(outputs[:, pair], p.margin(list(pair))).numpy()
         for stem, pair in pairs_of(predictions.responses, p.p0, domains).items()
     }
     return Judged(
@@ -117,12 +117,6 @@ def judge(
         {name: np.full(n, np.nan if value is None else value) for name, value in usual.items()},
         domains,
     )
-
-
-def _margin(parameters: CopulaParameters, pair: tuple[int, int]) -> CopulaParameters:
-    """Return the copula of two labels alone."""
-    both = list(pair)
-    return CopulaParameters(parameters.correlation[both][:, both], [])
 
 
 def joined(parts: list[Judged]) -> Judged:

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
-from cevit_lib.copula import CopulaParameters, condition_on
+from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
 from cevit_lib.datasets import ImageFiles, PairedEyes
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import DataError
@@ -100,10 +100,9 @@ def patient_table(
         place = table.columns.get_loc(f"mean {responses[k]}") + 1
         table.insert(place, f"lower {responses[k]}", low[:, k].tolist())
         table.insert(place + 1, f"upper {responses[k]}", high[:, k].tolist())
-    joint = predictions.joint
     for name, (a, b) in pairs_of(responses, p0, domains).items():
-        both = joint.select(1 + b - p0, 1).select(1 + a - p0, 1)  # a < b: the later axis goes first
-        both = both.reshape(len(table), -1).sum(1)
+        pair = predictions.parameters.margin([a, b])
+        both = class_probabilities(predictions.outputs[:, [a, b]].double(), pair)[:, 1, 1]
         either = predictions.probabilities[:, a - p0] + predictions.probabilities[:, b - p0] - both
         table[f"any {name}"], table[f"both {name}"] = either.tolist(), both.tolist()
     for name in [column for column in table if column.startswith("class ")]:

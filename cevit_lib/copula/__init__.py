@@ -7,7 +7,14 @@ for likelihood, estimators and theory; ``condition_on`` updates the predictions 
 
 from cevit_lib.copula.conditioning import likelihood_constants, scores_given
 from cevit_lib.copula.density import log_density
-from cevit_lib.copula.losses import CopulaLoss, EmpiricalLoss, UncertaintyWeightedLoss
+from cevit_lib.copula.losses import (
+    MOST_TOGETHER,
+    CopulaLoss,
+    EmpiricalLoss,
+    PairwiseCopulaLoss,
+    UncertaintyWeightedLoss,
+    copula_loss,
+)
 from cevit_lib.copula.parameters import MINIMUM_EIGENVALUE, CopulaParameters
 from cevit_lib.copula.prediction import (
     bayes_classifier,
@@ -19,14 +26,17 @@ from cevit_lib.copula.validation import check_labels
 
 __all__ = [
     "MINIMUM_EIGENVALUE",
+    "MOST_TOGETHER",
     "CopulaLoss",
     "CopulaParameters",
     "EmpiricalLoss",
+    "PairwiseCopulaLoss",
     "UncertaintyWeightedLoss",
     "bayes_classifier",
     "check_labels",
     "class_probabilities",
     "condition_on",
+    "copula_loss",
     "likelihood_constants",
     "log_density",
     "marginal_classifier",

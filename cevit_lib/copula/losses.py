@@ -2,6 +2,8 @@
 the warm-up.
 """
 
+from itertools import combinations
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,8 @@ from cevit_lib.copula.density import log_density, may_be_missing, same_dtype, wi
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.validation import check_labels, check_same_shape
 
+MOST_TOGETHER = 4
+"""Labels whose joint probability is cheap and exact; more are taken in pairs."""
 REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "none": lambda values: values}
 
 
@@ -108,6 +112,69 @@ class CopulaLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return what ``repr`` shows between the brackets."""
         return f"{self.copula!r}, reduction={self.reduction!r}, validate={self.validate}"
+
+
+class PairwiseCopulaLoss(nn.Module):
+    r"""Minus the composite log-likelihood of pairs of labels, for labels too many to be taken
+    together.
+
+    With :math:`y_1` the continuous responses and :math:`p_1` labels it is
+
+    .. math::
+       -\log f(y_1) - \frac{1}{p_1 - 1} \sum_{j<k} \log P(y_j, y_k \mid y_1),
+
+    in which each label counts once: under independent labels, and for two of them, it is the whole
+    likelihood. Each pair costs a bivariate probability, where all together cost one in
+    :math:`p_1` dimensions.
+
+    Parameters
+    ----------
+    parameters, reduction, validate, missing
+        As of :class:`CopulaLoss`; two labels or more.
+
+    Notes
+    -----
+    Source: C. Varin, N. Reid, D. Firth, An overview of composite likelihood methods (Statistica
+    Sinica 21, 2011).
+    """
+
+    def __init__(
+        self,
+        parameters: CopulaParameters,
+        reduction: str = "sum",
+        validate: bool = True,
+        missing: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.copula, self.reduction = parameters, _known(reduction)
+        self.validate, self.missing = validate, missing
+        lengths = list(range(parameters.p0))
+        pairs = combinations(range(parameters.p0, parameters.p), 2)
+        self.columns = [lengths] if lengths else []
+        self.columns += [[*lengths, *pair] for pair in pairs]
+        self.weights = [1 - parameters.p1 / 2] if lengths else []
+        self.weights += [1 / (parameters.p1 - 1)] * (len(self.columns) - len(self.weights))
+        self.parts = nn.ModuleList(
+            CopulaLoss(parameters.margin(columns), "none", validate) for columns in self.columns
+        )
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not
+        observed.
+        """
+        values = 0.0
+        for part, columns, weight in zip(self.parts, self.columns, self.weights, strict=True):
+            part.validate, part.missing = self.validate, self.missing
+            values = values + weight * part(outputs[:, columns], y[:, columns])
+        return REDUCTIONS[self.reduction](values)
+
+
+def copula_loss(parameters: CopulaParameters, reduction: str = "mean") -> nn.Module:
+    """Return the loss of the copula stage: of all labels together, or of pairs where there are more
+    than ``MOST_TOGETHER``.
+    """
+    kind = CopulaLoss if parameters.p1 <= MOST_TOGETHER else PairwiseCopulaLoss
+    return kind(parameters, reduction)
 
 
 class EmpiricalLoss(nn.Module):

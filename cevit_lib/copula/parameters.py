@@ -135,6 +135,14 @@ class CopulaParameters:
             (1 - weight) * self.correlation + weight * identity, self.scale, validate=False
         )
 
+    def margin(self, columns: list[int]) -> "CopulaParameters":
+        """Return the parameters of some responses alone, continuous ones first; a Gaussian copula
+        simply forgets the others.
+        """
+        correlation = self.correlation[columns][:, columns]
+        scale = self.scale[[column for column in columns if column < self.p0]]
+        return CopulaParameters(correlation, scale, validate=False)
+
     def to(self, *args: Any, **kwargs: Any) -> "CopulaParameters":
         """Return the parameters moved or cast as ``torch.Tensor.to`` would (device, dtype or
         both).

@@ -2,6 +2,7 @@
 still missing.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -157,17 +158,39 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
             y_with_nan.detach().clone().to(outputs.device).double(),
         )
         fixed = parameters.detach().to(device=outputs.device, dtype=torch.float64)
-        mean, sd = _missing_continuous(exact, y, fixed)
-        probability = _missing_labels(exact, y, fixed)
+        p0 = parameters.p0
+        mean, sd, probability = exact[:, :p0].clone(), exact[:, :p0].clone(), y[:, p0:].clone()
+        for rows, labels in by_labels(y, p0):
+            known = [*range(p0), *labels]
+            if p0:
+                few = exact[rows][:, known], y[rows][:, known], fixed.margin(known)
+                mean[rows], sd[rows] = _missing_continuous(*few)
+            for label in set(range(p0, parameters.p)) - set(labels):
+                asked = [*known, label]
+                few = exact[rows][:, asked], y[rows][:, asked], fixed.margin(asked)
+                probability[rows, label - p0] = _missing_label(*few)
     return Completed(mean.to(outputs), sd.to(outputs), probability.to(outputs))
 
 
-def _missing_labels(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the probability of each label given everything observed (n, p1)."""
-    labels, cells = y[:, parameters.p0 :], _every_label(parameters.p1, y)
-    excluded = ((1 - cells) == labels.unsqueeze(1)).any(-1)  # NaN equals nothing
-    logs = _log_cells(outputs, y, parameters).masked_fill(excluded, -torch.inf)
-    return torch.where(torch.isnan(labels), torch.softmax(logs, 1) @ cells, labels).detach()
+def by_labels(y: Tensor, p0: int) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield the rows whose observed labels are the same, with the columns of these labels: what was
+    not observed is one dimension less.
+    """
+    seen = ~torch.isnan(y[:, p0:])
+    codes = (seen * 2 ** torch.arange(seen.shape[1], device=y.device)).sum(1)
+    for code in codes.unique():
+        rows = (codes == code).nonzero().squeeze(1)
+        yield rows, (seen[rows[0]].nonzero().squeeze(1) + p0).tolist()
+
+
+def _missing_label(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
+    """Return the probability of the last label given everything else that was observed (n,)."""
+    logs = []
+    for value in (0.0, 1.0):
+        told = y.clone()
+        told[:, -1] = value
+        logs.append(log_density(outputs, told, parameters, validate=False, missing=True))
+    return torch.softmax(torch.stack(logs), 0)[1].detach()
 
 
 def _missing_continuous(

@@ -9,6 +9,7 @@ from cevit_lib.estimation.em import ExactEM, FastMCEM, MonteCarloEM
 from cevit_lib.estimation.many import estimate_many
 from cevit_lib.estimation.mcmc import RankLikelihoodMCMC
 from cevit_lib.estimation.mle import MaximumLikelihood, StandardErrors
+from cevit_lib.estimation.pairwise import PairwiseLikelihood
 from cevit_lib.estimation.scores import GaussianScoreCorrelation
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "GaussianScoreCorrelation",
     "MaximumLikelihood",
     "MonteCarloEM",
+    "PairwiseLikelihood",
     "RankLikelihoodMCMC",
     "StandardErrors",
     "estimate_many",

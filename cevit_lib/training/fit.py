@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula import (
-    CopulaLoss,
     CopulaParameters,
     EmpiricalLoss,
     UncertaintyWeightedLoss,
+    copula_loss,
 )
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.training.loop import Batches, Stage, Task, find_device, outputs_of, train
@@ -75,7 +75,7 @@ class Fit:
             return EmpiricalLoss(p0=p0, reduction="mean")
         (parameters,) = objective.parameters
         scaled = self.standardisation.parameters_inside(parameters)
-        return CopulaLoss(scaled, reduction="mean")
+        return copula_loss(scaled)
 
     def trained(
         self,

@@ -8,7 +8,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cevit_lib.copula import CopulaParameters, bayes_classifier, class_probabilities
+from cevit_lib.copula import (
+    MOST_TOGETHER,
+    CopulaParameters,
+    bayes_classifier,
+    class_probabilities,
+)
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError
 from cevit_lib.training.fit import Fit, predict_outputs
@@ -73,7 +78,7 @@ class Predictions:
 
     def table(self) -> pd.DataFrame:
         """Return one row a patient: id, means, marginal and joint probabilities, and the joint
-        Bayes class.
+        Bayes class; of many labels no joint probabilities, and each by its own margin.
         """
         p0, p1 = self.parameters.p0, self.parameters.p1
         columns: dict[str, list] = {"id": list(self.ids)}
@@ -81,8 +86,10 @@ class Predictions:
             columns[f"mean {self.responses[k]}"] = self.means[:, k].tolist()
         for k in range(p1):
             columns[f"probability {self.responses[p0 + k]}"] = self.probabilities[:, k].tolist()
-        joint, classes = self.joint.reshape(len(self.ids), -1), self.classes()
-        for cell in range(2**p1):
+        together = p1 <= MOST_TOGETHER  # more have too many cells to tell
+        classes = self.classes("joint" if together else "marginal")
+        joint = self.joint.reshape(len(self.ids), -1) if together else None
+        for cell in range(2**p1 if together else 0):
             columns[f"joint {cell:0{p1}b}"] = joint[:, cell].tolist()
         for k in range(p1):
             columns[f"class {self.responses[p0 + k]}"] = classes[:, k].tolist()

@@ -1,0 +1,118 @@
+"""Many labels: the composite likelihood of pairs, as a loss and as an estimator."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from cevit_lib.copula import (
+    MOST_TOGETHER,
+    CopulaLoss,
+    CopulaParameters,
+    PairwiseCopulaLoss,
+    condition_on,
+    copula_loss,
+    log_density,
+)
+from cevit_lib.estimation import MaximumLikelihood, PairwiseLikelihood
+from cevit_lib.training import Predictions
+
+NAN = float("nan")
+
+
+def exchangeable(p: int, rho: float) -> torch.Tensor:
+    return torch.full((p, p), rho, dtype=torch.float64).fill_diagonal_(1)
+
+
+def patients(n: int, p0: int, p1: int, rho: float, seed: int = 0):
+    """Outputs, and responses of a copula with one correlation; a tenth is not observed."""
+    rng, p = np.random.default_rng(seed), p0 + p1
+    outputs = np.c_[rng.normal(size=(n, p0)), logit(rng.uniform(0.2, 0.8, size=(n, p1)))]
+    scores = rng.multivariate_normal(np.zeros(p), exchangeable(p, rho).numpy(), n)
+    # a label is 1 where its latent score is high
+    labels = norm.cdf(-scores[:, p0:]) < expit(outputs[:, p0:])
+    y = np.c_[outputs[:, :p0] + 2 * scores[:, :p0], labels]
+    y[rng.uniform(size=y.shape) < 0.1] = NAN
+    return torch.from_numpy(outputs), torch.from_numpy(y)
+
+
+def test_with_two_labels_and_with_independent_ones_it_is_the_whole_likelihood():
+    outputs, y = patients(40, 2, 2, 0.4)
+    parameters = CopulaParameters(exchangeable(4, 0.4), [2.0, 2.0])
+    torch.testing.assert_close(
+        PairwiseCopulaLoss(parameters)(outputs, y), CopulaLoss(parameters)(outputs, y)
+    )
+    outputs, y = patients(40, 1, 3, 0.4)
+    blocks = torch.block_diag(torch.ones(1, 1), torch.eye(3)).double()
+    alone = CopulaParameters(blocks, [2.0])
+    torch.testing.assert_close(PairwiseCopulaLoss(alone)(outputs, y), CopulaLoss(alone)(outputs, y))
+
+
+def test_three_labels_in_pairs_are_the_sum_of_their_pairs():
+    outputs, y = patients(30, 1, 3, 0.5)
+    parameters = CopulaParameters(exchangeable(4, 0.5), [2.0])
+    total = -(1 - 3 / 2) * log_density(outputs[:, :1], y[:, :1], parameters.margin([0]))
+    for pair in ([0, 1, 2], [0, 1, 3], [0, 2, 3]):
+        total -= log_density(outputs[:, pair], y[:, pair], parameters.margin(pair)) / 2
+    outputs.requires_grad_()
+    loss = PairwiseCopulaLoss(parameters, "none")(outputs, y)
+    torch.testing.assert_close(loss, total)
+    assert torch.autograd.grad(loss.sum(), outputs)[0].isfinite().all()
+
+
+def test_the_copula_stage_takes_pairs_from_five_labels_on():
+    kinds = {
+        p1: type(copula_loss(CopulaParameters(exchangeable(p1, 0.2), []))) for p1 in (2, 4, 5, 12)
+    }
+    assert kinds == {2: CopulaLoss, 4: CopulaLoss, 5: PairwiseCopulaLoss, 12: PairwiseCopulaLoss}
+    assert MOST_TOGETHER == 4
+
+
+@pytest.mark.parametrize("p0, p1", [(2, 0), (1, 1), (0, 2)])
+def test_of_two_responses_it_is_maximum_likelihood(p0, p1):
+    outputs, y = patients(400, p0, p1, 0.5)
+    y = torch.where(y.isnan().any(1, keepdim=True), NAN, y)  # whole pairs or nothing
+    kept = ~y.isnan().any(1)
+    ours, theirs = (
+        estimator.fit(outputs[kept], y[kept], continuous=p0).parameters_
+        for estimator in (PairwiseLikelihood(), MaximumLikelihood(fit_scale=False))
+    )
+    torch.testing.assert_close(ours.correlation, theirs.correlation, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours.scale, theirs.scale)
+
+
+def test_twelve_labels_and_two_lengths_are_estimated_where_nothing_else_can():
+    outputs, y = patients(3000, 2, 12, 0.5)
+    found = PairwiseLikelihood().fit(outputs, y, continuous=2)
+    error = (found.parameters_.correlation - exchangeable(14, 0.5)).abs()
+    assert (
+        found.converged_ and error.max() < 4.5 * 0.04
+    )  # SE of a tetrachoric correlation, n = 2430
+    assert error.sum() / (14 * 13) < 0.03
+    torch.testing.assert_close(
+        found.parameters_.scale, torch.full((2,), 2.0).double(), rtol=0.1, atol=0
+    )
+
+
+def test_an_update_needs_only_the_dimensions_of_what_was_measured():
+    """Twelve labels have no joint probability here; with one length and two labels one has."""
+    outputs, y = patients(5, 2, 12, 0.5)
+    parameters = CopulaParameters(exchangeable(14, 0.5), [2.0, 2.0])
+    told = torch.full_like(y, NAN)
+    told[:, 1], told[:, 3], told[:, 5] = 0.3, 1.0, 0.0
+    found = condition_on(outputs, told, parameters)
+    few = [0, 1, 3, 5, 9]
+    small = condition_on(outputs[:, few], told[:, few], parameters.margin(few))
+    torch.testing.assert_close(found.mean, small.mean, atol=1e-9, rtol=0)
+    torch.testing.assert_close(found.probability[:, 7], small.probability[:, 2], atol=1e-9, rtol=0)
+    assert found.probability[:, 1].tolist() == [1.0] * 5
+
+
+def test_tables_of_many_labels_have_margins_and_no_cells():
+    parameters = CopulaParameters(exchangeable(12, 0.5), [])
+    outputs = torch.randn(6, 12, generator=torch.Generator().manual_seed(0)).double()
+    names = tuple(f"L{k}" for k in range(12))
+    table = Predictions(tuple("abcdef"), names, outputs, parameters).table()
+    assert not any(column.startswith("joint") for column in table)
+    assert (table.filter(like="class ").to_numpy() == (outputs > 0).numpy()).all()
