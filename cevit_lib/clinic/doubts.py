@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -37,11 +38,14 @@ def doubts(arranged: Arranged, responses: bool = True) -> Iterator[Problem]:
             continue
         values = arranged.numbers[column].dropna()
         declared = any(name in layout.limits for name in names)
-        sure = responses and len(values) > ENOUGH and not declared
+        words = {word for name in names for word in re.split(r"[^a-z]+", name.casefold())}
+        known = [each[1:] for each in PLAUSIBLE if words & each[0] and layout.organ == "eye"]
+        plausible = () if declared else next(iter(known), ())
         texts = arranged.cells.frame[column].reindex(values.index)
-        yield from _codes(values, texts, column, sure)
+        for doubt in _codes(values, texts, column, plausible):
+            yield replace(doubt, error=doubt.error and responses and not declared)
         if not declared:
-            yield from _slips(values, column, [*names, column], layout)
+            yield from _slips(values, column, plausible)
     yield from _rules(layout)
     yield from _hanging(arranged.data, layout)
 
@@ -74,6 +78,9 @@ def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
         zeros, ones = int((values == 0).sum()), int((values == 1).sum())
         if not len(values):
             yield Problem(f"{name!r} is observed in nobody; fill its column, or take it out")
+        elif k < data.continuous and not np.ptp(values):
+            text = f"{name!r} is {values[0]:g} wherever it is observed: there is nothing to learn"
+            yield Problem(f"{text}; a code for not observed?")
         elif k >= data.continuous and not (zeros and ones):
             said = f"response {name!r} has {zeros} zeros and {ones} ones: there is nothing to learn"
             yield Problem(f"{said}; correct its rule, or take it out of the layout")
@@ -90,43 +97,41 @@ def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 
 
-def _codes(values: pd.Series, texts: pd.Series, column: str, sure: bool) -> Iterator[Problem]:
-    """Yield the numbers that may be codes for "not observed": beyond all others, or by their number
-    or writing unlike their neighbours.
+def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
+    """Yield the numbers that may be codes for "not observed": beyond what is plausible or all
+    others, which is an error, or by their number or writing unlike their neighbours.
     """
     others = values[~values.isin(CODES)]
-    if others.empty:
-        return
-    low, high, half = others.min(), others.max(), np.ptp(others) / 2
-    pointed = texts.str.contains(r"[.,]\d", regex=True)
+    low, high, half = others.min(), others.max(), (others.max() - others.min()) / 2
+    pointed, enough = texts.str.contains(r"[.,]\d", regex=True), len(others) > ENOUGH
     for code in sorted(set(values) & CODES):
         here = values == code
         count, near = int(here.sum()), int((abs(others - code) <= 1).sum())
-        beyond = code < low - half or code > high + half or low >= 0 > code
+        beyond = enough and (low >= 0 > code or not low - half <= code <= high + half)
+        if plausible:
+            beyond = not plausible[1] <= code <= plausible[2]
         odd = pointed[others.index].mean() > 0.97 and not pointed[here].any()
-        if beyond or odd or (count > 1 and count > near):
-            declare = f"'missing: [{code:g}]'"
+        if beyond or (enough and (odd or (count > 1 and count > near))):
+            beside = f" beside {low:g} to {high:g}" if len(others) else ""
             text = (
-                f"{code:g} stands in {count} cells beside {low:g} to {high:g}: a code for not "
-                f"observed? Declare it in the layout by {declare}; if it is a measurement, say so "
-                "by 'limits'"
+                f"{code:g} stands in {count} cells{beside}: a code for not observed? Declare it in "
+                f"the layout by 'missing: [{code:g}]'; if it is a measurement, say so by 'limits'"
             )
-            yield Problem(text, int(values.index[here][0]), column, error=bool(beyond and sure))
+            yield Problem(text, int(values.index[here][0]), column, error=bool(beyond))
 
 
-def _slips(values: pd.Series, column: str, names: list[str], layout: Layout) -> Iterator[Problem]:
+def _slips(values: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
     """Yield the numbers that no eye has, and those that a shifted decimal point explains."""
     values = values[~values.isin(CODES)]
-    words = {word for name in names for word in re.split(r"[^a-z]+", name.casefold())}
-    for known, what, low, high, unit in PLAUSIBLE if layout.organ == "eye" else ():
-        if words & known:
-            for line, value in values[(values < low) | (values > high)].items():
-                text = (
-                    f"{value:g} is no plausible {what} ({low} to {high} {unit}): a slip of the "
-                    "decimal point or another unit? Correct it, or declare 'limits' in the layout"
-                )
-                yield Problem(text, line, column)
-            return
+    if plausible:
+        what, low, high, unit = plausible
+        for line, value in values[(values < low) | (values > high)].items():
+            text = (
+                f"{value:g} is no plausible {what} ({low} to {high} {unit}): a slip of the "
+                "decimal point or another unit? Correct it, or declare 'limits' in the layout"
+            )
+            yield Problem(text, line, column)
+        return
     usual = values.median()
     spread = (values - usual).abs().median()
     if len(values) > ENOUGH and 0 < spread < abs(usual) / 4:

@@ -65,10 +65,10 @@ class Folder:
                 if path is None:
                     problems += self._not_found(row, eye)
                     continue
-                name = path.relative_to(self.folder).as_posix()
+                name = self.arranged.file_name(row, eye)
                 found = seen.get(path) or Seen(error=self._absent(name)[0])
                 problems += [
-                    Problem(f"image {path.name} {text}", *self._place(row, eye), error=error)
+                    Problem(f"image {name} {text}", *self._place(row, eye), error=error)
                     for text, error in self._said_of(path.name, found, eye)
                 ]
                 if found.digest:

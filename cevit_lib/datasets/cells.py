@@ -89,9 +89,9 @@ def read_cells(
         text, facts["encoding"] = _decoded(content, path, encoding, problems)
         lines, facts["separator"] = _text_lines(text, path, separator)
     lines = [(number, cells) for number, cells in lines if any(cells)]
-    while len(lines) > 2 and sum(map(bool, lines[0][1])) == 1 < sum(map(bool, lines[1][1])):
+    while len(lines) > 2 and _above_header(lines[0][1], lines[1][1]):
         number, cells = lines.pop(0)
-        text = f"{max(cells)!r} stands above the header and is not read"
+        text = f"{', '.join(filter(None, cells))!r} stands above the header and is not read"
         problems.append(Problem(text, number, error=False))
     if len(lines) < 2:
         raise DataError(
@@ -141,6 +141,13 @@ def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
     if suffix == ".xls":
         text = "the table is plain text under the name of an Excel file, and was read as text"
         problems.append(Problem(text, error=False))
+
+
+def _above_header(cells: list[str], below: list[str]) -> bool:
+    """Tell a title, or names of groups of columns, by the header that follows."""
+    filled, wider = (sum(map(bool, each)) for each in (cells, below))
+    words = not any(re.search(r"\d", cell) for cell in below)
+    return filled < wider and (filled == 1 or (words and "" in cells[:wider]))
 
 
 def _framed(lines: list[Line], path: Path, problems: list[Problem]) -> pd.DataFrame:

@@ -324,6 +324,13 @@ def guess_layout(header: list[str]) -> Layout:
     def first(kind: str, suffix: str = "") -> str | None:
         return next((written[n + suffix] for n in USUAL[kind] if n + suffix in written), None)
 
+    for both in () if first("eye") else SUFFIXES:
+        for kind, (one, two) in product(("continuous", "binary"), (both, both[::-1])):
+            if first(kind, one) and not first(kind, two):
+                raise DataError(
+                    f"there is a column {first(kind, one)!r} and none of the other eye ({two!r}): "
+                    "the model is for pairs; add the other eye's columns, or name them in a layout."
+                )
     found: dict[str, Any] = {kind: first(kind) for kind in ("patient", "eye")}
     places = product(("image", "continuous", "binary"), [("", "")] if found["eye"] else SUFFIXES)
     for kind, (left, right) in places:
