@@ -4,6 +4,7 @@ raised ends as one sentence."""
 import argparse
 import errno
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -16,6 +17,13 @@ from cevit_lib.paths import torn_write, why
 
 #: Status of a command that met a fault of the program itself (``EX_SOFTWARE``).
 FAULT_OF_OURS = 70
+# YAML 1.2's plain values; YAML 1.1 reads 010 as 8, 1:30 as 90 and no as false
+_SCALARS = {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?(0|[1-9][0-9]*)",
+    "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+",
+}
 
 
 def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
@@ -34,17 +42,25 @@ def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
     return read
 
 
-def read_mapping(path: Path, what: str = "the file") -> dict:
+def read_mapping(
+    path: Path, what: str = "the file", wrong: type[CevitError] = ParameterError
+) -> dict:
     """Return the names and values in a YAML or JSON file.
+
+    Values are read as YAML 1.2 and JSON have them: ``1e-4`` is a number, and ``no``, ``010`` or
+    ``1:30`` are words, not false, 8 and 90.
 
     Raises
     ------
     ParameterError
-        It is missing, of another kind, no mapping, or has a key twice, of which one would be lost.
+        (or ``wrong``) It is missing, of another kind, no mapping, or has a key twice, of which one
+        would be lost.
     """
     import yaml
 
     class Strict(yaml.SafeLoader):
+        yaml_implicit_resolvers: dict = {}
+
         def construct_mapping(self, node, deep=False):
             keys = [key.value for key, _ in node.value]
             if twice := [key for key in keys if keys.count(key) > 1]:
@@ -52,14 +68,16 @@ def read_mapping(path: Path, what: str = "the file") -> dict:
                 raise yaml.YAMLError(f"{twice[0]!r} stands twice in the block of line {line}")
             return super().construct_mapping(node, deep)
 
+    for kind, form in _SCALARS.items():
+        Strict.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"({form})$"), None)
     try:
         content = yaml.load(path.read_text("utf-8-sig"), Strict)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         said = " ".join(str(error).split())[:300]
-        raise ParameterError(f"{what} {path} cannot be read: {said}") from None
+        raise wrong(f"{what} {path} cannot be read: {said}") from None
     if not isinstance(content or {}, dict):
         kind = type(content).__name__
-        raise ParameterError(f"{what} {path} must hold lines 'name: value', got {kind}.")
+        raise wrong(f"{what} {path} must hold lines 'name: value', got {kind}.")
     return content or {}
 
 

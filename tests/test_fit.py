@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from cevit_lib import clinic as fit
+from cevit_lib.clinic import commands
 from cevit_lib.clinic import options as clinic_options
 from cevit_lib.clinic.fold import build_model
 from cevit_lib.clinic.options import ARMS
-from cevit_lib.errors import NotConvergedWarning, ParameterError, TrainingError
+from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError, TrainingError
 from cevit_lib.records.store import read_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
@@ -36,6 +37,16 @@ def done(tmp_path_factory):
     )
     assert fit.run_fit(chosen) == 0
     return folder
+
+
+def test_a_record_that_finds_no_room_is_kept_elsewhere(done, tmp_path, monkeypatch):
+    (path,) = list((done / "fit-synthetic").glob("*.json"))[:1]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "full").write_text("no folder")
+    with pytest.raises(OutputError, match="cevit-kept.*move it there"):
+        commands._write(read_record(path), tmp_path / "full")
+    (kept,) = (tmp_path / "cevit-kept").rglob("*.json")
+    assert kept.read_bytes() == path.read_bytes()
 
 
 def test_each_fold_ends_with_a_valid_record(done):

@@ -32,6 +32,9 @@ GOOD = {
         "--model {model} --csv {own}/eyes.csv --images {own}/photos --table {new}/p.csv",
         "--model {model} --csv {own}/eyes.csv --images {own}/photos --table {new}/p.csv --measured",
     ],
+    "evaluate": [
+        "--model {model} --csv {own}/eyes.csv --images {own}/photos --output {new}/e.html",
+    ],
     "report": ["--results {records} --output {new}/r.html"],
     "check-data": ["--csv {own}/eyes.csv --images {own}/photos --layout {own}/eyes.yml"],
     "verify": ["--folder {records} --study fit-table"],

@@ -349,11 +349,9 @@ def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fau
 
 def test_parameter_files(tmp_path):
     file = tmp_path / "p.yaml"
-    file.write_text("rate: 1e-4\nseeds: [3, 4]\n")
-    assert read_parameter_file(file) == {
-        "rate": "1e-4",
-        "seeds": [3, 4],
-    }  # YAML 1.1 reads 1e-4 as a word
+    file.write_text("rate: 1e-4\nseeds: [3, 4]\nword: no\nclock: 1:30\ncode: 010\nnone: ~\n")
+    read = {"rate": 1e-4, "seeds": [3, 4], "word": "no", "clock": "1:30", "code": "010"}
+    assert read_parameter_file(file) == read | {"none": None}
     for content, message in (
         ("- 1\n", "name: value"),
         ("a: [\n", "cannot be read"),

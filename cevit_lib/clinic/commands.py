@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from cevit_lib.clinic.words import in_options
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
-from cevit_lib.errors import CevitError, ParameterError
+from cevit_lib.errors import CevitError, OutputError, ParameterError
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
 from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model
@@ -148,13 +149,22 @@ class FoldOfFit:
             )
         if writes:
             if new:
-                write_record(record, options.results)
+                _write(record, options.results)
             if self.saved is not None:
                 _save(fitted, self.saved, record, self.data)
             print(f"{self.name}: {_one_line(record)}", flush=True)
             if checkpoint is not None:
                 checkpoint.remove()
         return record
+
+
+def _write(record: dict[str, Any], results: Path) -> None:
+    """Write a record; where its folder takes none any more, what was fitted is kept elsewhere."""
+    try:
+        write_record(record, results)
+    except OutputError as error:
+        kept = write_record(record, Path(tempfile.gettempdir()) / "cevit-kept")
+        raise OutputError(f"{error} The record is kept in {kept}: move it there.") from error
 
 
 def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: PairedEyes) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 
 from cevit_lib.datasets.rules import NUMBER, Criterion, folded
+from cevit_lib.edge import read_mapping
 from cevit_lib.errors import DataError
 
 EYES = ("OS", "OD")  # the paper's order: left eye first
@@ -183,11 +183,7 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
     """
     where = "layout" if isinstance(source, dict) else str(source)
     if not isinstance(source, dict):
-        try:
-            source = yaml.safe_load(Path(source).read_text(encoding="utf-8-sig"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            said = " ".join(str(error).split())
-            raise DataError(f"layout {where} cannot be read: {said}") from None
+        source = read_mapping(Path(source), "layout", DataError)
     if not isinstance(source, dict) or not source.get("patient"):
         raise DataError(f"{where} must name at least the column of the patient. {EXAMPLE}")
     known = [each.name for each in fields(Layout)]
