@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 
+from cevit_lib.paths import project_root
 from studies.simulation import figures, tables
 from studies.study import Grid
 from studies.theory import gain
@@ -288,3 +289,23 @@ def test_figures_show_a_grid_with_gaps_and_one_without_records():
     grids = {"": Grid("simulation", [], 50)}
     assert tables.provenance(grids) == "- `simulation`, 0 of 50 folds: not run yet"
     assert tables.foretold(Path("nowhere")).count("**Not run yet**") == len(RULES)
+
+
+def test_the_page_says_what_its_records_say():
+    """Numbers and findings in sentences of the page; rules judge the rest."""
+    records = tables.collected("", "stored").records
+    steps = tables.waterfall(records).set_index("step")
+    told = {
+        "estimated again takes away {} %": "sigma, re-estimated",
+        "the dependence {} %": "dependence, estimated",
+        "would take another {} %": "the true Gamma",
+        "learned weights take {} %": "learned weights",
+    }
+    page = (project_root() / "notebooks" / "simulation.md").read_text(encoding="utf-8")
+    for sentence, step in told.items():
+        assert sentence.format(round(steps["mean"][step])) in page
+    nothing = steps.loc["more weight on lengths"]
+    assert nothing["low"] < 0 < nothing["high"]
+    assert steps["mean"]["dependence, estimated"] > steps["mean"][1:4].sum() / 2
+    alone = foretold.gains(records, "algorithm 3, paper", "independence")
+    assert interval(alone)[0] < 0 < interval(alone)[2]  # it gains what sigma gains

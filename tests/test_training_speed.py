@@ -1,11 +1,6 @@
-"""What is said of the speed of training: from planted records, and operations against the closed
-form.
-"""
-
-import pytest
+"""What is said of the speed of training, from planted records."""
 
 from studies.fit import speed
-from studies.simulation.settings import grid
 
 
 def planted(part: str, metrics: dict, columns: dict | None = None, **configuration) -> dict:
@@ -100,36 +95,3 @@ def test_every_part_is_said_with_its_own_numbers():
         "eager, free: not bit-equal, 2.0 s an epoch, 5 GiB" in twice
         and "eager, deterministic: no room" in twice
     )
-
-
-def test_operations_are_those_of_the_products_of_a_transformer():
-    configuration, _ = grid("simulation")[0]
-    width, depth, tokens, patch = 192, 6, 36 + 1, 12 * 12
-    block = (
-        12 * width**2 * tokens + 2 * tokens**2 * width
-    )  # multiplications: four products, two of attention
-    image = 2 * (depth * block + patch * width * 36)
-    patients, epochs = 10_000 * 0.8 * 0.9, 8 + 6 * 10
-    expected = 3 * 2 * image * patients * epochs / 1e15
-    assert speed.training_pflop([{"configuration": configuration}]) == pytest.approx(
-        expected, rel=0.01
-    )
-
-
-def test_the_floor_is_operations_over_the_rate_and_missing_without_one():
-    configuration, _ = grid("simulation")[0]
-    record = {
-        "configuration": configuration,
-        "times": {"total_seconds": 100.0},
-        "device": {"type": "cuda"},
-        "trace": [{"seconds": 30.0}, {"seconds": 30.0}],
-    }
-    floor = 1e3 * speed.training_pflop([record]) / 500
-    told = speed.say_floor([record], {"full-fit": FULL})
-    assert f"60 s, {60 / floor:.0f} times that" in told and told.endswith(
-        f"100 s, {100 / floor:.0f} times."
-    )
-    assert "processor" in speed.say_floor(
-        [record | {"device": {"type": "cpu"}}], {"full-fit": FULL}
-    )
-    assert "not known" in speed.say_floor([record], {})

@@ -1,10 +1,7 @@
-"""What the records of ``benchmarks/training.py`` say, and how far the simulation study is from its
-floor.
-"""
+"""What the records of ``benchmarks/training.py`` say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from cevit_lib.errors import ProvenanceError
@@ -111,54 +108,3 @@ def _deterministic(record: dict) -> str:
         )
         parts.append(f"{name}: {ran or m['error']}")
     return f"two runs of one seed on one {record['configuration']['machine']}: " + "; ".join(parts)
-
-
-def training_pflop(records: Sequence[dict[str, Any]]) -> float:
-    """Return 10^15 operations of the training passes of simulation fits: three forward passes a
-    patient and epoch.
-    """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from cevit_lib.training.ensemble import prepare_for_vmap
-    from studies.simulation.fits import networks
-
-    total, known = 0.0, {}
-    for c in (record["configuration"] for record in records):
-        key = repr((c["encoder"], c["adapters"], c.get("window")))
-        if key not in known:
-            network, size = networks([(c, 0)])[0], c.get("window") or 72
-            # as the study trains it: the counter does not see into fused attention
-            prepare_for_vmap(network)
-            with FlopCounterMode(display=False) as counter, torch.no_grad():
-                network(torch.zeros(1, 2, 1, size, size))
-            known[key] = counter.get_total_flops()
-        patients = c["n"] * (1 - 1 / c["folds"]) * (1 - c["held_out_share"])
-        epochs = c["warm_up"]["epochs"] * (1 + len(c["from_scratch"])) + c["further"][
-            "epochs"
-        ] * len(c["arms"])
-        total += 3 * known[key] * patients * epochs / 1e15
-    return total
-
-
-def say_floor(records: Sequence[dict[str, Any]], speed: dict[str, dict[str, Any]]) -> str:
-    """Return how long the study's training passes would take at a card's rate, and how long the
-    study took.
-    """
-    if "full-fit" not in speed or not speed["full-fit"]["metrics"].get("matrix_tflops"):
-        return "The floor is not known: no record of a card's rate."
-    if any(record["device"]["type"] != "cuda" for record in records):
-        return "The floor is that of a card; these fits ran on a processor."
-    pflop, rate = training_pflop(records), speed["full-fit"]["metrics"]["matrix_tflops"]
-    took, floor = sum(r["times"]["total_seconds"] for r in records), 1e3 * pflop / rate
-    trained = sum(entry["seconds"] for r in records for entry in r["trace"])
-    where = speed["full-fit"]["configuration"]["machine"]
-    return (
-        f"The training passes of these fits are {pflop:.0f} PFLOP: {floor:.0f} s at the "
-        f"{rate:.0f} TFLOP/s of a "
-        f"large bf16 product, measured on an {where}. Training alone took {trained:.0f} s, "
-        f"{trained / floor:.0f} "
-        "times that; with the evaluations after every epoch, the estimates and the compiling it "
-        f"is {took:.0f} s, "
-        f"{took / floor:.0f} times."
-    )

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from cevit_lib.records import badge
-from studies.study import Grid
+from cevit_lib.paths import results_folder
+from cevit_lib.records import badge, load_records
+from studies.study import Grid, find
 from studies.verdicts.predictions import (
     MATCHED,
     ONE_STAGE,
@@ -73,18 +74,35 @@ STEPS = {
 """What changes from one arm to the next; all but the first are steps of one path."""
 
 
+def collected(part: str, scale: str) -> Grid:
+    """Return a part of the study; a stored record counts although arms of it are still to come,
+    which the tables' numbers of folds say.
+    """
+    study = find(f"simulation{part}")
+    grid = study.collect(scale, required=False)
+    if scale != "stored" or grid.complete or not (results_folder() / study.name).is_dir():
+        return grid
+    return Grid(study.name, load_records(study.name), grid.expected)
+
+
+def having(records: list[dict], *arms: str) -> list[dict]:
+    """Return the records that have some arms."""
+    return [record for record in records if {*arms} <= record["metrics"].keys()]
+
+
 def arms_table(records: list[dict], reading: str = "last epoch") -> pd.DataFrame:
-    """Return a row for each arm that all records have: means over fits, both eyes together, and the
+    """Return a row for each arm: means over the fits that have it, both eyes together, and the
     share of the empirical loss's squared error that the arm has not, with its 95 % interval.
     """
     rows, end = {}, READINGS[reading]
-    common = set.intersection(*(set(record["metrics"]) for record in records))
-    for arm in [name for name in records[0]["metrics"] if name in common and ", at " not in name]:
-        key = arm if arm == "truth" else arm + end
-        means = pd.DataFrame([both_eyes(record["metrics"][key]) for record in records]).mean()
+    names = dict.fromkeys(name for record in records for name in record["metrics"])
+    for arm in (name for name in names if ", at " not in name):
+        own, key = having(records, arm), arm if arm == "truth" else arm + end
+        means = pd.DataFrame([both_eyes(record["metrics"][key]) for record in own]).mean()
         rows[arm] = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
+        rows[arm]["folds"] = len(own)
         if arm not in ("truth", "empirical"):
-            rows[arm]["gain"] = percent(gains(records, key, "empirical" + end))
+            rows[arm]["gain"] = percent(gains(own, key, "empirical" + end))
     return pd.DataFrame(rows).T.fillna("")
 
 
@@ -103,6 +121,7 @@ def waterfall(records: list[dict]) -> pd.DataFrame:
         ``step, low, mean, high`` in per cent, over data sets.
     """
     rows: list[dict] = []
+    records = having(records, *(arm for pair in STEPS.values() for arm in pair))
     whole = dataset_means(records, squared_error(records, "empirical")) if records else None
     for step, pair in STEPS.items() if records else ():
         before, after = (dataset_means(records, squared_error(records, arm)) for arm in pair)
