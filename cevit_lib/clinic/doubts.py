@@ -111,7 +111,7 @@ def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -
         if plausible:
             beyond = not plausible[1] <= code <= plausible[2]
         odd = pointed[others.index].mean() > 0.97 and not pointed[here].any()
-        if beyond or (enough and (odd or (count > 1 and count > near))):
+        if beyond or (enough and (odd or (count > 1 and count > 3 * near))):
             beside = f" beside {low:g} to {high:g}" if len(others) else ""
             text = (
                 f"{code:g} stands in {count} cells{beside}: a code for not observed? Declare it in "
@@ -136,7 +136,9 @@ def _slips(values: pd.Series, column: str, plausible: tuple) -> Iterator[Problem
     spread = (values - usual).abs().median()
     if len(values) > ENOUGH and 0 < spread < abs(usual) / 4:
         ratio = values / usual
-        for line, value in values[~ratio.between(0.125, 8)].items():
+        usually = ratio[ratio.between(0.125, 8)]
+        alone = (ratio < usually.min() / 3) | (ratio > usually.max() * 3)  # no tail leads there
+        for line, value in values[alone].items():
             text = f"{value:g} beside a median of {usual:g}: a slip of the decimal point?"
             yield Problem(text, line, column, error=False)
 

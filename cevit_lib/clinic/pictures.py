@@ -208,12 +208,14 @@ def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
 
 
 def disc_places(small: np.ndarray) -> np.ndarray:
-    """Return how far right of the middle the brightest spot lies, ``(n,)``, -1/2 to 1/2."""
+    """Return how far right of the middle the brightest spot lies, ``(n,)``, -1/2 to 1/2; flares at
+    the rim do not count.
+    """
     if not len(small):
         return np.empty(0)
     y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE - 0.5
     bright = [gaussian_filter(each, 1.0) - gaussian_filter(each, 6.0) for each in small]
-    spots = np.where(np.hypot(x, y) < 0.42, np.array(bright), -np.inf).reshape(len(small), -1)
+    spots = np.where(np.hypot(x, y) < 0.36, np.array(bright), -np.inf).reshape(len(small), -1)
     return x.ravel()[spots.argmax(1)]
 
 
