@@ -14,6 +14,7 @@ from studies.your_eyes import practice
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "notebooks" / "your_eyes.md").read_text(encoding="utf-8")
+REVIEW = (ROOT / "book" / "reporting.md").read_text(encoding="utf-8")
 CELLS = re.findall(r"^```\{code-cell\} ipython3\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SHORT = "--folds 2 --epochs 2 --copula-epochs 1 --estimate-on train --size 24"
 
@@ -58,7 +59,7 @@ def hashes(folder: Path) -> dict:
 
 
 def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic, capsys):
-    check, fit, report, predict, update = commands()
+    check, fit, report, evaluate, update = commands()
     before = hashes(clinic)
     assert run(check) == 1
     out = capsys.readouterr().out
@@ -77,16 +78,16 @@ def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic
     assert run(fit) == 0 and run(report) == 0
     practice.practice_eyes(clinic / "new", np.random.default_rng(2), 12, faults=False)
     rows = practice.read_rows(clinic / "new" / "eyes.csv")
-    told = [[*row[:2], *(row[2:4] if row[1] == "R" else ("", "")), row[4]] for row in rows]
-    practice.write_rows(clinic / "new" / "eyes.csv", told)
-    assert run(predict) == 0 and run(update) == 0
+    practice.write_rows(clinic / "new" / "eyes.csv", [[f"B{row[0]}", *row[1:]] for row in rows])
+    assert run(evaluate) == 0 and run(update) == 0
     after = hashes(clinic)
     assert all(after[path] == digest for path, digest in before.items())
-    tables = [clinic / name for name in ("predictions.csv", "updated.csv")]
-    assert all(path.read_text().startswith("# not for clinical use") for path in tables)
-    assert "Not for clinical use" in (clinic / "report.html").read_text()
-    updated = pd.read_csv(tables[1], comment="#", dtype={"id": str})
-    assert updated["id"].tolist() == [f"{i:03d}" for i in range(12)]
+    for page in ("report.html", "evaluation-eyes.html"):
+        assert "Not for clinical use" in (clinic / page).read_text()
+    table = clinic / "updated.csv"
+    assert table.read_text().startswith("# not for clinical use")
+    updated = pd.read_csv(table, comment="#", dtype={"id": str})
+    assert updated["id"].tolist() == [f"B{i:03d}" for i in range(12)]
     left = updated["updated upper AL_OS"] - updated["updated lower AL_OS"]
     assert (
         left.notna().all() and updated["updated mean AL_OD"].isna().all()
@@ -95,7 +96,7 @@ def test_there_are_five_commands_and_they_go_from_a_folder_to_predictions(clinic
 
 
 def test_the_checklists_link_to_evidence_or_say_not_met():
-    table = PAGE.split("| TRIPOD+AI | CLAIM 2024 |")[1].split("\n\n")[0]
+    table = REVIEW.split("| TRIPOD+AI | CLAIM 2024 |")[1].split("\n\n")[0]
     rows = [
         line.strip("|").split("|")
         for line in table.splitlines()

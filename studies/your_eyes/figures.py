@@ -6,29 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cevit_lib.clinic.report_figures import plot_predicted
+from cevit_lib.clinic.report_figures import plot_calibrated, plot_predicted
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_photographs", "plot_predicted", "plot_updates"]
-
-
-@drawn
-def plot_photographs(panels: list[tuple[str, np.ndarray]]) -> Figure:
-    """Show pictures side by side.
-
-    Parameters
-    ----------
-    panels : list of (title, (height, width, 3) bytes)
-    """
-    figure, axes = new_figure(2.2, columns=len(panels), squeeze=False)
-    for ax, (title, picture) in zip(axes[0], panels, strict=True):
-        ax.imshow(picture)
-        ax.set_title(title)
-        ax.set_axis_off()
-    return figure
+__all__ = ["plot_calibrated", "plot_predicted", "plot_updates"]
 
 
 @drawn
