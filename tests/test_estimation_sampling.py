@@ -5,15 +5,17 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_ndtr
 from scipy.stats import invwishart, kstest, truncnorm
 
 from cevit_lib.datasets.toy import ToyExample
 from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import ExactEM, MaximumLikelihood, MonteCarloEM, RankLikelihoodMCMC
-from cevit_lib.estimation.mcmc import split_r_hat
+from cevit_lib.estimation.correlation import correlation_from_unconstrained
+from cevit_lib.estimation.mcmc import log_volume, split_r_hat
 from cevit_lib.estimation.moments import expected_moments
-from cevit_lib.estimation.observed import Observed, Pattern
+from cevit_lib.estimation.observed import Observed, Pattern, observe
 from cevit_lib.estimation.sampling import (
     Chains,
     gibbs_sweep,
@@ -21,6 +23,8 @@ from cevit_lib.estimation.sampling import (
     open_uniform,
     sample_above,
 )
+from cevit_lib.normal import normal_score
+from studies.estimation import calibration
 from studies.estimation.plug_in import logistic_regression, plug_in_outputs, with_intercept
 
 UPPER = np.triu_indices(4, 1)
@@ -156,6 +160,52 @@ def test_proper_sampler_has_the_likelihoods_mode_and_spread():
     )
     moved = np.diff(sampled.draws_.numpy()[0, :, 0, 1]) != 0  # in two steps
     assert 0.19 < moved.mean() < 0.84
+
+
+@pytest.mark.parametrize("p", [2, 3, 5])
+def test_volume_of_the_walks_coordinates_is_their_jacobian(p):
+    rng, upper = np.random.default_rng(p), np.triu_indices(p, 1)
+    z = rng.normal(0, 1, len(upper[0]))
+
+    def entries(point):
+        return correlation_from_unconstrained(np.sinh(point), p)[0][upper]
+
+    steps = 1e-6 * np.eye(len(z))
+    jacobian = np.array([entries(z + step) - entries(z - step) for step in steps]) / 2e-6
+    matrix, _ = correlation_from_unconstrained(np.sinh(z), p)
+    np.testing.assert_allclose(log_volume(z, matrix), np.linalg.slogdet(jacobian)[1], atol=1e-6)
+
+
+def test_proper_sampler_mixes_where_the_mode_is_at_the_edge():
+    """Two labels of 25 patients: the likelihood is largest at 1, and 1.8 % lies below 0."""
+    import arviz
+
+    rng = np.random.default_rng(17)
+    outputs = rng.standard_normal((25, 2))
+    latent = rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=25)
+    scores = normal_score(torch.from_numpy(outputs)).numpy()
+    y = (latent + scores > 0).astype(float)
+    observed = observe(outputs, y, continuous=0)
+    grid = (np.arange(400) + 0.5) / 200 - 1
+    matrices = [np.array([[1, rho], [rho, 1]]) for rho in grid]
+    values = [expected_moments(observed, np.zeros(0), one).log_likelihood for one in matrices]
+    weights = np.exp(25 * (np.array(values) - max(values)))
+    exact = np.average([grid < 0, grid, grid > 0.95], axis=1, weights=weights)
+    assert grid[np.argmax(values)] > 0.99 and 0.015 < exact[0] < 0.03
+
+    chain = RankLikelihoodMCMC("proper", sweeps=5000, burn_in=1000, thin=1, rng=1)
+    draws = quiet(chain, outputs, y).draws_.numpy()[:, :, 0, 1]
+    for part, wanted in zip((draws < 0, draws, draws > 0.95), exact, strict=True):
+        size = arviz.ess(np.asarray(part, dtype=float), method="mean")
+        assert abs(part.mean() - wanted) < 3.5 * part.std() / np.sqrt(size)
+    assert arviz.ess(draws) >= 400
+
+
+@pytest.mark.weekly
+def test_proper_sampler_is_calibrated():
+    (configuration, seed), *_ = calibration.settings()
+    found = calibration.fit(configuration | {"replications": 200}, seed + 1, "paper")
+    assert min(found["metrics"]["p_value"].values()) > 1e-3
 
 
 def test_papers_sampler_is_near_the_maximum_where_the_margins_are_right():

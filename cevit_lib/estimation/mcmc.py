@@ -146,16 +146,24 @@ def gibbs_chain(
             yield correlation
 
 
+def log_volume(z: np.ndarray, correlation: np.ndarray) -> float:
+    r"""Return :math:`\log |d \Gamma / d z|`, the entries above the diagonal by the ``z`` of
+    :func:`metropolis_chain`: :math:`\tfrac{p + 1}{2} \log |\Gamma| + \sum \log \cosh z`."""
+    return (
+        0.5 * (len(correlation) + 1) * np.linalg.slogdet(correlation)[1] + np.log(np.cosh(z)).sum()
+    )
+
+
 def metropolis_chain(
     observed: Observed, scale: np.ndarray, burn_in: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    r"""Yield the matrix after each random-walk step: the one before where the step was rejected.
+    """Yield the matrix after each random-walk step: the one before where the step was rejected.
 
     The walk is in ``z = asinh(l)``, ``l`` the free coordinates of
     :func:`~cevit_lib.estimation.correlation.correlation_from_unconstrained` (``rho = tanh z`` where
-    ``p = 2``), in which no boundary is near. A uniform law over correlation matrices has there the
-    density :math:`|\Gamma|^{(p + 1) / 2} \prod \cosh z`. Size and shape of the step follow the
-    chain (Andrieu and Thoms 2008, Algorithm 4) during the first ``burn_in`` steps, and stay.
+    ``p = 2``), in which no boundary is near; :func:`log_volume` makes the prior uniform over
+    correlation matrices. Size and shape of the step follow the chain (Andrieu and Thoms 2008,
+    Algorithm 4) during the first ``burn_in`` steps, and stay.
     """
     p = observed.p
     if p < 2:
@@ -166,8 +174,8 @@ def metropolis_chain(
     current = keep_positive_definite(mode.correlation.numpy(), 1e-3)
 
     def log_posterior(z, correlation):
-        volume = 0.5 * (p + 1) * np.linalg.slogdet(correlation)[1] + np.log(np.cosh(z)).sum()
-        return observed.n * expected_moments(observed, scale, correlation).log_likelihood + volume
+        likelihood = expected_moments(observed, scale, correlation).log_likelihood
+        return observed.n * likelihood + log_volume(z, correlation)
 
     point = np.arcsinh(unconstrained_from_correlation(current))
     value, centre = log_posterior(point, current), point
