@@ -308,7 +308,7 @@ def test_rules_are_older_than_the_code_that_made_their_records():
 
 def test_the_list_of_moved_rules_is_closed():
     assert list(MOVED) == [claim.key for claim in CLAIMS if claim.key in MOVED]
-    assert YOUNGER.keys() <= MOVED.keys() and len(YOUNGER) == 10
+    assert YOUNGER.keys() <= MOVED.keys() and len(YOUNGER) == 9
     assert len(MOVED) == 31
     for key, moved in MOVED.items():
         assert moved.word in WORDS and moved.rule != BY_KEY[key].rule and moved.why
