@@ -1,10 +1,15 @@
 """Places of fits on a machine's devices: jobs take them in turn; a killed job frees its own."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from cevit_lib.clinic.devices import claim
+from cevit_lib.paths import granted_cores
 
 
 def test_jobs_take_devices_in_turn(tmp_path):
@@ -36,3 +41,17 @@ def test_a_killed_job_leaves_its_device_free(tmp_path, root):
     job.wait()
     with claim("a,b", 1, tmp_path) as name:
         assert name == "a"
+
+
+@pytest.mark.parametrize(
+    "quota, cores", [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 64), (None, 64)]
+)
+def test_what_a_control_group_grants_is_not_exceeded(monkeypatch, quota, cores):
+    def read(path, *encoding):
+        if quota is None:
+            raise FileNotFoundError(path)
+        return quota
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr(Path, "read_text", read)
+    assert granted_cores() == cores

@@ -18,6 +18,7 @@ from cevit_lib import __version__
 from cevit_lib.clinic.words import in_options, say_aside
 from cevit_lib.edge import check_output, guarded
 from cevit_lib.errors import CevitError
+from cevit_lib.paths import granted_cores
 
 OPTIONS = "cevit_lib.clinic.options"
 # name: (help, function that declares the options, function that runs)
@@ -146,6 +147,8 @@ def _run(options: argparse.Namespace) -> int:
     for name, kind in outputs.items():
         if getattr(options, name, None) is not None:
             check_output(getattr(options, name), kind, f"--{name}", named)
+    if granted_cores() < (os.cpu_count() or 1):  # torch would start a thread for every one there is
+        os.environ.setdefault("OMP_NUM_THREADS", str(granted_cores()))
     os.environ["MATPLOTLIBRC"] = os.devnull  # a report does not look as the user's own figures do
     with warnings.catch_warnings():
         warnings.showwarning = _in_words(options.command, warnings.showwarning)

@@ -15,6 +15,7 @@ from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
 from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
 from cevit_lib.datasets import ImageFiles, PairedEyes
 from cevit_lib.datasets.layout import EYES
+from cevit_lib.edge import check_output
 from cevit_lib.errors import DataError
 from cevit_lib.records.store import write_whole
 from cevit_lib.training import NOT_CLINICAL, Predictions
@@ -178,11 +179,12 @@ def own_or_new(path: Path, beginning: str) -> None:
     Raises
     ------
     DataError
-        The file is another one, or the path is a folder.
+        The file is another one.
+    OutputError
+        The path is a folder, or cannot be written.
     """
     path = Path(path)
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; name a file to write.")
+    check_output(path, "file")
     if path.exists():
         with path.open("rb") as file:
             if not file.read(len(beginning.encode())) == beginning.encode():
