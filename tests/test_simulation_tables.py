@@ -304,6 +304,8 @@ def test_the_page_says_what_its_records_say():
     page = (project_root() / "notebooks" / "simulation.md").read_text(encoding="utf-8")
     for sentence, step in told.items():
         assert sentence.format(round(steps["mean"][step])) in page
+    whole = foretold.gains(records, "one stage", "empirical").mean()
+    assert f"has {whole:.0%}".replace("%", " %") + " less squared error under the copula" in page
     nothing = steps.loc["more weight on lengths"]
     assert nothing["low"] < 0 < nothing["high"]
     assert steps["mean"]["dependence, estimated"] > steps["mean"][1:4].sum() / 2

@@ -78,7 +78,7 @@ def plot_waterfall(steps: pd.DataFrame) -> Figure:
     place = np.arange(len(steps))
     start = steps["mean"].where(place > 0, 0.0).cumsum() - steps["mean"].where(place > 0, 0.0)
     colors = [COLORS["light"], *[METHODS["exact"].color] * len(steps)][: len(steps)]
-    ax.barh(place, steps["mean"], left=start, color=colors, height=0.6)
+    ax.barh(place, steps["mean"], left=start, color=colors, height=0.6, alpha=0.5)
     bars = (steps["mean"] - steps["low"]).fillna(0), (steps["high"] - steps["mean"]).fillna(0)
     ink = {"color": COLORS["ink"], "linestyle": "none", "linewidth": 1.2}
     ax.errorbar(start + steps["mean"], place, xerr=bars, **ink)
