@@ -96,8 +96,8 @@ def test_bad_members_are_named(members):
     missing[3, 0], labels[3, 2] = float("nan"), 0.5
     with pytest.raises(ShapeError, match="with one p"):
         estimate_many(outputs, y[:2])
-    with pytest.raises(DataError, match="one by one"):
-        estimate_many(outputs, [missing, *y[1:]])
+    with pytest.raises(DataError, match="member 1 .* one by one"):
+        estimate_many([outputs[0], outputs[0]], [y[0], missing])
     with pytest.raises(LabelError, match="column 2"):
         estimate_many(outputs, [labels, *y[1:]])
     with pytest.raises(ScaleError, match="all zero"):

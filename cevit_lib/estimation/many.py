@@ -98,10 +98,11 @@ def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
     check_labels(torch.cat(y), shapes[0][1] - 2)
     # half a label has sign zero, and half minus half is no residual
     outputs, y = pad_sequence(outputs, True, 0.5), pad_sequence(y, True, 0.5)
-    if not bool(torch.isfinite(outputs + y).all()):
+    wrong = ~torch.isfinite(outputs + y).flatten(1).all(1)
+    if bool(wrong.any()):
         raise DataError(
-            "many members are estimated from finite outputs and complete responses; fit "
-            "MaximumLikelihood one by one where some are missing"
+            f"outputs or responses of member {int(wrong.nonzero()[0])} are missing or not finite; "
+            "complete ones are needed. Fit MaximumLikelihood one by one where responses are missing"
         )
     count = torch.tensor([shape[0] for shape in shapes], dtype=torch.float64)
     residual, sign = (y - outputs)[..., :-2], 2 * y[..., -2:] - 1
