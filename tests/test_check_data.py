@@ -34,7 +34,7 @@ DOUBTS = (
     "013_OS.jpg is in the place of OD, its name says OS",
     "013_OD.jpg is in the place of OS",
     "014_OD.jpg is mirrored by its EXIF tag (orientation 2)",
-    "is it the eye that the table says?",
+    "is it the side that the table says?",
     "015_OD.png has 16 bits a channel",
     "016_OD.png has mode P",
     "016_OS.png has mode RGBA",

@@ -110,7 +110,7 @@ def _doubts(picture: Image.Image, content: bytes) -> Iterator[str]:
     orientation = 1 if png else picture.getexif().get(0x0112, 1)
     how = TURNED.get(orientation, "")
     if how:
-        doubt = ": is it the eye that the table says?" if "mirrored" in how else ""
+        doubt = ": is it the side that the table says?" if "mirrored" in how else ""
         yield f"is {how} by its EXIF tag (orientation {orientation}), which is honoured{doubt}"
     if getattr(picture, "n_frames", 1) > 1:
         yield f"has {picture.n_frames} pages; the first one is used"
