@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -332,6 +333,32 @@ def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, 
     table = read(tmp_path / "new.csv")
     assert len(table) == 30 and table.filter(like="updated").notna().any().any()
     assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
+
+
+@pytest.mark.weekly
+def test_two_of_another_organ_bear_their_names_through_every_command(eyes, tmp_path, capsys):
+    rows = read_rows(eyes / "eyes.csv")
+    (tmp_path / "knees.csv").write_text(
+        "\n".join([",".join(row) for row in (["pid", "side", "jsw", "grade", "xray"], *rows)])
+    )
+    layout = {"organ": "knee", "patient": "pid", "eye": "side", "image": "xray"}
+    layout |= {"continuous": {"JSW": "jsw"}, "binary": {"OA": "grade <= -6"}}
+    (tmp_path / "knees.yml").write_text(json.dumps(layout))
+    places = ["--csv", tmp_path / "knees.csv", "--images", eyes / "photos"]
+    out = ["--results", tmp_path, "--save", tmp_path / "m", "--table", tmp_path / "cv.csv"]
+    assert cevit("fit", *places, "--layout", tmp_path / "knees.yml", *SHORT, *out) == 0
+    assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
+    model = ["--model", tmp_path / "m" / "fold-1"]
+    new = ["--table", tmp_path / "new.csv", "--measured", "left"]
+    assert cevit("predict", *model, *places, *new) == 0
+    assert cevit("evaluate", *model, *places, "--output", tmp_path / "other.html") == 0
+    assert read(tmp_path / "new.csv").filter(regex="updated.*JSW_right").notna().any().any()
+    said = [capsys.readouterr().out]
+    said += [(tmp_path / name).read_text() for name in ("cv.csv", "new.csv")]
+    said += [(tmp_path / name).read_text() for name in ("report.html", "other.html")]
+    for text in said:
+        words = re.sub(r'src="data:[^"]*"|[\w./-]*\.jpg|eyes0?/\S+', "", text)
+        assert not re.search(r"_OS|_OD|\bO[SD]\b|\beyes?\b(?!:)", words) and "JSW_left" in words
 
 
 def test_intervals_are_normal_before_and_exact_after_a_measurement():
