@@ -7,7 +7,8 @@ import torch
 
 from cevit_lib.copula import CopulaParameters, class_probabilities
 from cevit_lib.errors import ParameterError, ShapeError
-from studies.real_eyes import fits, rules
+from cevit_lib.records import load_records
+from studies.real_eyes import figures, fits, rules, tables
 from studies.real_eyes.alternatives import analyse, draw_trial
 from studies.real_eyes.data import (
     available,
@@ -175,31 +176,34 @@ def test_the_right_model_covers_what_it_says_and_independence_does_not():
     width = np.sqrt((1.2**2 + 0.9**2) / (1.2**2 + 0.9**2 - 2 * 0.8 * 1.2 * 0.9))
     assert apart["difference_size"][0] / found["difference_size"][0] == pytest.approx(width)
     # the chain rule: any and both are the four cells, the fellow's probability is calibrated
-    labels = y[:, 2:]
+    labels, chance = y[:, 2:], found["fellow_probability"]
+    assert chance.min() > 0 and chance.max() < 1  # the label itself is not looked at
     for rows in (labels[:, 0] == 0, labels[:, 0] == 1):
-        miss = (labels[:, 1] - found["fellow_probability"])[rows]
+        miss = (labels[:, 1] - chance)[rows]
         assert miss.mean() == pytest.approx(0, abs=4 * 0.5 / np.sqrt(rows.sum()))
     margins = torch.sigmoid(model.outputs(design)[:, 2:]).numpy().sum(1)
     np.testing.assert_allclose(found["any"] + found["both"], margins, atol=1e-9)
 
 
-def test_the_step_between_eyes_of_a_normal_pair_is_its_mutual_information():
-    """With two numbers and labels that tell nothing, the last step is -log(1 - rho^2) / 2."""
-    gamma = np.eye(4)
+def test_the_steps_of_a_normal_pair_add_up_to_its_mutual_information():
+    """With labels that tell nothing, all dependence is worth -log(1 - rho^2) / 2, whatever the step
+    between claims."""
+    gamma, claimed = np.eye(4), np.eye(4)
     gamma[0, 1] = gamma[1, 0] = 0.8
+    claimed[[0, 2], [2, 0]] = 0.3  # not so: this step loses
     design, y = drawn(20_000, 8, regression(correlation=gamma))
-    models = {"none": np.eye(4), "within an eye": np.eye(4), "all": gamma}
+    models = {"none": np.eye(4), "within an eye": claimed, "all": gamma}
     found = {
         name: {"log_density": predict(regression(correlation=own), design, y)["log_density"][None]}
         for name, own in models.items()
     }
     made = summarise_steps(found, {"bootstrap": 200}, np.random.default_rng(0))
-    step, expected = made["steps"]["between eyes"], -np.log(1 - 0.8**2) / 2
-    assert step["mean"] == pytest.approx(expected, abs=4 * 0.8 / np.sqrt(20_000))
-    assert step["low"] < step["mean"] < step["high"] and rules.holds(step)
-    assert made["steps"]["within an eye"]["mean"] == 0
-    assert not rules.holds(made["steps"]["within an eye"])
-    assert not rules.holds(step | {"repeats": [1.0] * 9 + [-1.0]})
+    within, between = made["steps"]["within an eye"], made["steps"]["between eyes"]
+    expected = -np.log(1 - 0.8**2) / 2
+    assert within["mean"] + between["mean"] == pytest.approx(expected, abs=4 * 0.8 / 20_000**0.5)
+    assert within["high"] < 0 and not rules.holds(within)
+    assert between["low"] < between["mean"] < between["high"] and rules.holds(between)
+    assert not rules.holds(between | {"repeats": [1.0] * 9 + [-1.0]})
 
 
 def test_an_eye_is_lost_by_what_was_seen_or_by_itself():
@@ -286,3 +290,78 @@ def test_the_studies_run_on_invented_patients(smoke):
         assert record["metrics"]["regions"]["all"]["difference"]["size"] < 0.9
     whole = smoke["real-eyes-errors"][0]["metrics"]["label: copula, of one eye, effect"]
     assert whole["hold"] <= whole["defined"] == 2
+
+
+def test_the_figures_draw_the_records_numbers_and_mark_a_smoke_run(smoke):
+    main = sorted(smoke["real-eyes"], key=tables.kind_of, reverse=True)
+    drawn = {
+        "steps": figures.plot_steps(main),
+        "statements": figures.plot_statements(main),
+        "errors": figures.plot_false_alarms(smoke["real-eyes-errors"]),
+    }
+    for name, figure in drawn.items():
+        assert any("smoke" in text.get_text() for text in figure.texts), name
+    steps = main[0]["metrics"]["steps"]
+    points = [line.get_xdata() for line in drawn["steps"].axes[0].lines if line.get_marker() == "o"]
+    assert [x[0] for x in points] == [own["mean"] for own in steps.values()]
+    marks = drawn["statements"].axes[1].lines
+    said = [own["all"]["predicted"] for own in main[1]["metrics"]["statements"].values()]
+    assert [list(line.get_xdata()) for line in marks].count(said) == 1
+
+
+# --- the records
+
+
+@pytest.fixture(scope="module")
+def records():
+    return {name: load_records(name, publication=False) for name in fits.STUDIES}
+
+
+def test_the_records_hold_summaries_and_no_row_of_a_table(records):
+    def longest(value):
+        if isinstance(value, dict):
+            return max(map(longest, value.values()), default=0)
+        if isinstance(value, list):
+            return max([len(value), *map(longest, value)])
+        return 0
+
+    for name, made in records.items():
+        assert len(made) == len(fits.settings(name, "paper"))
+        for record in made:
+            assert longest(record) <= 20 and record["predictions"] is None  # repeats, no patients
+
+
+def test_the_tables_have_the_counts_of_the_records(
+    uwhvf_folder, papila_folder, monkeypatch, records
+):
+    monkeypatch.setenv("CEVIT_DATA", str(uwhvf_folder.parent))
+    for record in records["real-eyes"] + records["real-eyes-limits"]:
+        c = record["configuration"]
+        labels = load_eyes(c["source"], **c["limits"]).binary.sum(1)
+        found = record["metrics"]
+        assert found["patients"] == record["data"]["patients"] == len(labels)
+        assert found["positive"] == {"both": (labels == 2).sum(), "one": (labels == 1).sum()}
+
+
+def test_a_second_eye_is_judged_as_the_page_says(records):
+    """The sentences of the page, from the records that it draws."""
+    main = {tables.kind_of(record): record["metrics"] for record in records["real-eyes"]}
+    step = main["uwhvf"]["steps"]["between eyes"]
+    assert rules.holds(step) and round(step["mean"], 2) == 0.16
+    assert not rules.holds(main["papila"]["steps"]["between eyes"])
+    for found in main.values():
+        statements = found["statements"].values()
+        assert all(rules.calibrated(own["all"]) for own in statements)
+        assert not any(rules.calibrated(own["within an eye"]) for own in statements)
+    both = main["uwhvf"]["statements"]["both eyes"]
+    assert (
+        round(both["none"]["predicted"], 2) == 0.08 and round(both["observed"]["mean"], 2) == 0.12
+    )
+    for record in records["real-eyes-limits"]:
+        found, cut = record["metrics"], "cut" in record["configuration"]["limits"]
+        singular = found["estimate"]["smallest_eigenvalue"] < 1e-6
+        assert singular == (cut or "refused" in found)
+        if cut:
+            assert found["steps"]["between eyes"]["high"] < -100
+        elif tables.kind_of(record) == "uwhvf":
+            assert found["steps"]["between eyes"]["low"] > 0

@@ -45,7 +45,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "papila": [*({"myopia": limit} for limit in (0.0, -1.0, -2.0, -3.0, -6.0)), {"cut": 24.5}],
 }
 BASE = {"folds": 5, "repeats": 20, "bootstrap": 2000}
-SMOKE = {"repeats": 1, "bootstrap": 50, "replications": 2, "patients": 40}
+SMOKE = {"folds": 2, "repeats": 1, "bootstrap": 50, "replications": 2, "patients": 40}
 """What a smoke run changes, where the study has it."""
 
 

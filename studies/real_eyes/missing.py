@@ -12,6 +12,7 @@ from studies.real_eyes.data import covariates_of
 from studies.real_eyes.model import design_of, fit_regression
 
 MECHANISMS = ("the left eye decides", "the better eye is lost")
+ANALYSES = ("complete patients", "all eyes, as strangers", "all eyes, copula")
 
 
 def delete(y: np.ndarray, mechanism: str, better: int, rng: np.random.Generator) -> np.ndarray:
@@ -59,13 +60,13 @@ def deletions(data: PairedEyes, replications: int, seed: int) -> dict[str, Any]:
 
 def _analyses(design: np.ndarray, y: np.ndarray, truth: np.ndarray) -> dict[str, list[float]]:
     whole = np.isfinite(y).all(1)
-    models = {
-        "complete patients": fit_regression(design[whole], y[whole], 2),
-        "all eyes, as strangers": fit_regression(design, y, 2, "none"),
-        "all eyes, copula": fit_regression(design, y, 2),
-    }
+    fits = (
+        fit_regression(design[whole], y[whole], 2),
+        fit_regression(design, y, 2, "none"),
+        fit_regression(design, y, 2),
+    )
     found = {}
-    for name, model in models.items():
+    for name, model in zip(ANALYSES, fits, strict=True):
         outputs = model.outputs(design)
         said = torch.cat([outputs[:, :2], torch.sigmoid(outputs[:, 2:])], 1).numpy()
         bias = (said - truth).mean(0)
