@@ -50,6 +50,7 @@ ODD = {  # files of another kind than their name says
     "page": b"<!DOCTYPE html><html></html>",
     "noise": bytes(range(256)) * 20,
     "list.json": b"[1, 2]",
+    "fit-table/a.json": b"[1, 2]",
     "mapping.yml": b"patient: id\npatient: name\n",
     "p.yml": b"rate: 0.2\n",
     "deep.yml": b"a: " + b"[" * 3000,
@@ -80,6 +81,7 @@ def places(tmp_path_factory):
     practice_eyes(found["own"], np.random.default_rng(0), 24, faults=False)
     found["page"].write_text(PAGE)
     found["odd"].mkdir()
+    (found["odd"] / "fit-table").mkdir()
     for name, content in ODD.items():
         (found["odd"] / name).write_bytes(content)
     fit = GOOD["fit"][0].format(**found) + f" --results {base}/done --save {base}/models --fold 1"

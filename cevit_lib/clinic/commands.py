@@ -31,7 +31,7 @@ from cevit_lib.clinic.words import in_options
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.edge import check_output
-from cevit_lib.errors import CevitError, OutputError, ParameterError
+from cevit_lib.errors import CevitError, DataError, OutputError, ParameterError
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
 from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model
@@ -87,7 +87,7 @@ def _run_folds(options: argparse.Namespace) -> int:
             try:
                 with watch.fold(each.name):
                     records.append(each.record(crew))
-            except ParameterError:  # wrong in every fold, and no second try mends it
+            except (ParameterError, DataError, OutputError):  # so it is in every fold
                 raise
             except CevitError as error:
                 failures.append(each.name)

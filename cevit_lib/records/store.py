@@ -235,12 +235,12 @@ def read_record(path: Path) -> dict:
     """
     try:
         record = json.loads(Path(path).read_text("utf-8"))
-    except ValueError as error:
-        raise ProvenanceError(f"{path} is not JSON: {error}") from None
-    trace = record.get("trace") or {}
-    if isinstance(trace, dict) and trace.keys() == {"names", "rows"}:
-        rows = [dict(zip(trace["names"], row, strict=True)) for row in trace["rows"]]
-        record["trace"] = rows
+        trace = record.get("trace") or {}
+        if isinstance(trace, dict) and trace.keys() == {"names", "rows"}:
+            rows = [dict(zip(trace["names"], row, strict=True)) for row in trace["rows"]]
+            record["trace"] = rows
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProvenanceError(f"{path} is not JSON of a record: {error}") from None
     validate_record(record, path)
     return record
 
