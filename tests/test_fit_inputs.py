@@ -4,11 +4,14 @@ progress."""
 import io
 import json
 import logging
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from cevit_lib.clinic import cli
 from cevit_lib.clinic.augment import Augmentation, coloured, turned
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.fold import units_of
@@ -19,6 +22,7 @@ from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError
 from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs, save_model
+from studies.your_eyes.practice import practice_eyes, read_rows
 
 TINY = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
 NAN = float("nan")
@@ -196,3 +200,59 @@ def test_the_layouts_rules_of_covariates_are_plain_values(tmp_path):
         "covariates": {"sex": "sex"},
     }
     assert json.dumps(with_categories(layout, table)["covariates"]) == '{"sex f": "sex == f"}'
+
+
+KNEES = """\
+patient: id
+organ: knee
+eye: side
+image: photo
+continuous: {gap: gap}
+binary: {pain: pain}
+covariates: {age: age, site: site}
+size: 24
+"""
+
+
+def invented_knees(folder, patients: int = 40):
+    """A table of knees with photographs, whose gap and pain follow from what the pictures show."""
+    practice_eyes(folder, np.random.default_rng(0), patients, faults=False)
+    rng, lines = np.random.default_rng(1), ["id,side,gap,pain,photo,age,site"]
+    ages = rng.normal(60, 10, size=patients).round()
+    for patient, side, gap, power, photo in read_rows(folder / "eyes.csv"):
+        i = int(patient)
+        row = [patient, side, gap, int(float(power) < -5), photo, ages[i], "AABAC"[i % 5]]
+        lines.append(",".join(map(str, row)))
+    (folder / "knees.csv").write_text("\n".join(lines) + "\n")
+    (folder / "knees.yml").write_text(KNEES)
+
+
+@pytest.mark.weekly
+def test_knees_are_knees_in_every_message_and_page(tmp_path, monkeypatch, capsys):
+    invented_knees(tmp_path / "knees")
+    monkeypatch.chdir(tmp_path / "knees")
+    own = "--csv knees.csv --images photos"
+    for line in (
+        f"check-data {own} --layout knees.yml --folds 2",
+        f"fit {own} --layout knees.yml --folds 2 --final --save models --epochs 2 "
+        "--copula-epochs 1 --estimate-on train --max-iter 20 --rotation 10 --colour 0.2",
+        "report --results cevit-results --output report.html",
+        f"predict --model models/all {own} --table predicted.csv --measured left",
+        f"evaluate --model models/all {own}",
+    ):
+        assert cli.main(line.split()) == 0
+    said = "".join(capsys.readouterr())
+    pages = [Path(name).read_text() for name in ("report.html", "evaluation-knees.html")]
+    texts = [
+        said,
+        Path("predicted.csv").read_text(),
+        *(re.sub('src="[^"]*"', "", p) for p in pages),
+    ]
+    assert all("gap_left" in text and "both pain" in text for text in texts[1:])
+    for text in texts:
+        assert not re.findall(r".{0,40}(?:\beyes?\b|_O[SD]\b|\bO[SD]\b)", text)
+    assert (
+        "beside them age, site b, site c" in texts[2] and "turned by up to 10 degrees" in texts[2]
+    )
+    stored = json.loads(Path("models/all/model.json").read_text())
+    assert stored["domains"] == ["left", "right"] and len(stored["encoder"]["covariates"]) == 3

@@ -265,6 +265,8 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("report --results {out} --output {other}", "left as it is"),
         ("report --results {out} --output {report} --within HM=1", "the names here are AL, AL_OS"),
         ("report --results {out} --output {report} --prevalence HM=5", "give a share such as"),
+        ("evaluate {model} {eyes} --layout {higher} --output {report}", "use the model's rule"),
+        ("predict {model} {eyes} {new} --measured --layout {higher}", "use the model's rule"),
         ("evaluate {model} {eyes} --output {csv}", "left as it is"),
         ("evaluate {model} --csv {csv} --images {photos} --within AL", "write NAME=NUMBER"),
     ],
@@ -288,6 +290,8 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(
         "layout": f"--layout {eyes / 'eyes.yml'}",
         "new": f"--table {tmp_path / 'x.csv'}",
     }
+    places["higher"] = tmp_path / "higher.yml"
+    places["higher"].write_text((eyes / "eyes.yml").read_text().replace("-6", "-3"))
     places["other"].write_text((eyes / "eyes.yml").read_text().replace("HM:", "myopia:"))
     more = [*SHORT, "--results", tmp_path] if words.startswith("fit") else []
     command, *rest = words.format(**places).split()
