@@ -204,7 +204,7 @@ def test_proper_sampler_mixes_where_the_mode_is_at_the_edge():
 @pytest.mark.weekly
 def test_proper_sampler_is_calibrated():
     (configuration, seed), *_ = calibration.settings()
-    found = calibration.fit(configuration | {"replications": 200}, seed + 1, "paper")
+    found = calibration.fit(configuration, seed + 1, "paper")
     assert min(found["metrics"]["p_value"].values()) > 1e-3
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from scipy.stats import chisquare
 from torch.distributions import LKJCholesky
 
@@ -18,8 +19,9 @@ from cevit_lib.estimation.mcmc import metropolis_chain
 from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import observe
 from cevit_lib.normal import normal_score
+from cevit_lib.paths import granted_cores
 from studies.estimation.toy_example import NAMES, PAIRS
-from studies.study import Study, replications
+from studies.study import Study
 
 BINS = 10
 
@@ -50,13 +52,15 @@ def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
 
 def settings(scale: str = "paper") -> list[tuple[dict, int]]:
     """Return the one setting with its seed."""
-    size = {"replications": 240, "thin": 50} if scale == "paper" else {"replications": 2, "thin": 2}
+    size = {"replications": 200, "thin": 30} if scale == "paper" else {"replications": 2, "thin": 2}
     return [({"n": 40, "burn_in": 1000, "draws": 49} | size, 4600)]
 
 
 def fit(c: dict, seed: int, scale: str) -> dict:
     """Return every rank, and for each quantity the chi-square test of uniformity."""
-    columns = replications(replicate, c, seed)
+    streams = np.random.SeedSequence(seed).spawn(c["replications"])
+    rows = Parallel(n_jobs=granted_cores())(delayed(replicate)(c, stream) for stream in streams)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
     edges = np.linspace(-0.5, c["draws"] + 0.5, BINS + 1)
     p_values = {
         name: float(chisquare(np.histogram(ranks, edges)[0]).pvalue)
