@@ -13,7 +13,7 @@ from studies.study import Grid
 from studies.theory import gain
 from studies.verdicts import CLAIMS, IN_PART, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Evidence, judge
 from studies.verdicts import predictions as foretold
-from studies.verdicts.simulation import COMPARISONS, READINGS, interval
+from studies.verdicts.simulation import COMPARISONS, READINGS, effects, holds, interval
 
 PAPER = {claim.key: claim for claim in CLAIMS}
 RULES = {claim.key: claim for claim in foretold.PREDICTIONS}
@@ -117,6 +117,18 @@ def test_the_papers_claim_needs_every_reading_of_its_comparison():
     assert paper("simulation-acc", folds()) == NOT_REPRODUCED  # noise of folds alone
     assert paper("simulation-mae", better[1:]) == NOT_RUN
     assert len(COMPARISONS) == 3
+
+
+def test_an_effect_that_is_substantial_over_folds_may_be_chance_over_data_sets():
+    records, shift = folds(), np.random.default_rng(7).normal(0, 1, 10)
+    shift += -0.4 - shift.mean()
+    for each in records:  # what moves a data set moves all of its folds
+        for name in ("MAE y1", "MAE y2"):
+            moved = each["metrics"]["empirical"][name] + shift[each["configuration"]["dataset"]]
+            each["metrics"]["one stage"][name] = moved
+    for effect in effects(records, "one stage", "empirical", "MAE", ""):
+        assert effect["d"] < -0.2 and effect["low"] < 0 < effect["high"]
+        assert not holds(effect, -1.0) and not holds(effect, 1.0)
 
 
 @pytest.mark.parametrize(
