@@ -159,6 +159,7 @@ def _unpacked(point: Tensor, p0: int) -> tuple[Tensor, Tensor, Tensor]:
     return whitening, point[:, len(rows) : -1].unflatten(1, (2, p0)), point[:, -1].tanh()
 
 
+@torch.enable_grad()
 def _expansion(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean log-likelihood (members,), up to a constant, with gradient and Hessian in
     ``point`` (members, k)."""
