@@ -186,7 +186,7 @@ def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
             yield Problem(text, error=False)
     for one, two in combinations(data.responses[data.continuous :], 2):
         a, b = y[:, places[one]], y[:, places[two]]
-        if layout.eye_of(one) == layout.eye_of(two):
+        if layout.eye_of(one) in ("", layout.eye_of(two)) or not layout.eye_of(two):
             yield from _nested((one, a), (two, b))
 
 

@@ -176,7 +176,7 @@ def _parted(small: np.ndarray) -> bool:
     return least > 25 and bright[middle - 1 : middle + 1].max() < 0.2 * least
 
 
-def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
+def near_duplicates(small: np.ndarray) -> list[list]:
     """Return pairs of photographs that are nearly the same: both numbers, and whether mirrored.
 
     Compared are the details of the small pictures ``(n, 32, 32)``: brightness, contrast, size and
@@ -188,23 +188,18 @@ def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
     details -= details.mean((1, 2), keepdims=True)
     details /= np.maximum(np.linalg.norm(details, axis=(1, 2), keepdims=True), 1e-6)
 
-    def apart(start: int, step: int) -> np.ndarray:
-        """Return how far each of 512 pictures is from all others, mirrored where step is -1."""
+    nearest, found = np.empty(len(small)), []
+    for start in range(0, len(small), 512):
         rows = details[start : start + 512]
-        far = 1 - np.tensordot(rows, details[:, :, ::step], ([1, 2], [1, 2]))
-        if step > 0:
-            far[np.arange(len(rows)), start + np.arange(len(rows))] = np.inf
-        return far
-
-    starts = range(0, len(small), 512)
-    nearest = np.concatenate([apart(start, 1).min(1) for start in starts])
-    limit = min(ALIKE, AMONG_ALIKE * np.median(nearest)) if len(small) >= FEW else ALIKE / 10
-    limit, found = max(limit, ALIKE / 100), []
-    for start in starts:
         for step in (1, -1):
-            pairs = np.argwhere(np.triu(apart(start, step) < limit, start + 1))
-            found += [(int(i) + start, int(j), step < 0) for i, j in pairs]
-    return found
+            apart = 1 - np.tensordot(rows, details[:, :, ::step], ([1, 2], [1, 2]))
+            pairs = np.argwhere(np.triu(apart < ALIKE, start + 1))
+            found += [(apart[i, j], int(i) + start, int(j), step < 0) for i, j in pairs]
+            if step > 0:
+                apart[np.arange(len(rows)), start + np.arange(len(rows))] = np.inf
+                nearest[start : start + 512] = apart.min(1)
+    limit = min(ALIKE, AMONG_ALIKE * np.median(nearest)) if len(small) >= FEW else ALIKE / 10
+    return [pair for far, *pair in found if far < max(limit, ALIKE / 100)]
 
 
 def disc_places(small: np.ndarray) -> np.ndarray:

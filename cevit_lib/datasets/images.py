@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from cevit_lib.datasets.dicom import is_dicom, read_dicom
-from cevit_lib.datasets.kinds import no_photograph
 from cevit_lib.errors import DataError
 
 
@@ -61,6 +60,8 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
             f"image {path} does not exist; the table names it: restore the file or drop its row."
         ) from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        from cevit_lib.datasets.kinds import no_photograph
+
         raise DataError(f"image {path} {no_photograph(content, error)}.") from error
     picture = ImageOps.fit(picture, (size, size), method=Image.Resampling.BICUBIC)
     picture = ImageOps.mirror(picture) if mirror else picture
