@@ -263,6 +263,10 @@ def test_a_photograph_that_is_not_found_is_told_with_the_nearest(tmp_path, old, 
     layout = {**PLAIN, "file": "{patient}_{eye}.jpg".replace(old, new), "size": 48}
     report = check(tmp_path / "eyes.csv", photos, layout)
     assert told.format(photos) in texts(report.problems, error)
+    layout["file"] = "{patient}_{eye}.jpg"
+    (tmp_path / "eyes.csv").write_text(text.replace("\r\n005,L", "\r\n006x,L"))
+    said = texts(check(tmp_path / "eyes.csv", photos, layout).problems, False)
+    assert "005_OS.jpg is seen although the table has no row of OS of its patient" in said
     assert report.flow["patients without any photograph, left out"] == 24 and report.errors
 
 
@@ -298,6 +302,12 @@ def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
             {"binary": {"DX": "dx >= 2"}},
             True,
             "9 stands in 6 cells beside 0 to 3",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{-1 if i < 3 else i % 4}",
+            {"binary": {"DX": "dx >= 2"}},
+            True,
+            "-1 stands in 6 cells beside 0 to 3",
         ),
         (lambda i, e: f"{length(i, e)},{label(i, e) or (9 if i == 1 else 0)}", {}, True, "'9' is"),
         (

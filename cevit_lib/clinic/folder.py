@@ -71,6 +71,10 @@ class Folder:
                     Problem(f"image {name} {text}", *self._place(row, eye), error=error)
                     for text, error in self._said_of(path.name, found, eye)
                 ]
+                if self.arranged.line(row, eye) is None and found.digest:
+                    said = f"is seen although the table has no row of {eye} of its patient"
+                    place = self.arranged.line(row)
+                    problems.append(Problem(f"image {name} {said}", place, error=False))
                 if found.digest:
                     owners[found.digest].append((path, row, eye))
         for first, *others in owners.values():
