@@ -269,13 +269,31 @@ def test_a_label_cut_from_the_number_is_a_function_of_it():
     assert model.parameters.smallest_eigenvalue() < 1e-3
 
 
-@pytest.fixture(scope="module")
-def smoke():
-    """The records of a machine without the real tables; those of this very code are not made
+def collected(*names):
+    """Smoke records of a machine without the real tables; those of this very code are not made
     again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CEVIT_DATA", raising=False)
-        yield {name: one.collect("smoke").records for name, one in fits.STUDIES.items()}
+        return {name: fits.STUDIES[name].collect("smoke").records for name in names}
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    return collected("real-eyes", "real-eyes-errors")
+
+
+@pytest.mark.weekly
+def test_tables_are_made_of_invented_patients():
+    made = collected("real-eyes-limits", "real-eyes-missing")
+    limits = tables.limits_table(made["real-eyes-limits"])
+    assert list(limits.index) == [
+        "UWHVF: number cut at -0.5 dB a year",
+        "PAPILA: number cut at 24.5 mm",
+    ]
+    bias = tables.missing_table(made["real-eyes-missing"])
+    seen = bias.loc[("the left eye decides", "all eyes, copula"), "UWHVF, dB a year"]
+    lost = bias.loc[("the better eye is lost", "all eyes, copula"), "UWHVF, dB a year"]
+    assert seen.endswith("*") and float(lost) < -0.05
 
 
 def test_the_studies_run_on_invented_patients(smoke):
