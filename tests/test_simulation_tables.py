@@ -299,6 +299,7 @@ def test_figures_show_a_grid_with_gaps_and_one_without_records():
     ):
         assert drawn.get_suptitle().startswith("grid not complete: 0 of")
     grids = {"": Grid("simulation", [], 50)}
+    assert "0 of 50 folds" in tables.missing(grids[""])
     assert tables.provenance(grids) == "- `simulation`, 0 of 50 folds: not run yet"
     assert tables.foretold(Path("nowhere")).count("**Not run yet**") == len(RULES)
 
@@ -318,6 +319,10 @@ def test_the_page_says_what_its_records_say():
         assert sentence.format(round(steps["mean"][step])) in page
     whole = foretold.gains(records, "one stage", "empirical").mean()
     assert f"has {whole:.0%}".replace("%", " %") + " less squared error under the copula" in page
+    over = foretold.gains(records, "one stage", "matched").mean()
+    share = 1 - 1 / gain(foretold.correlation_at(1.0), 0.5, foretold.SD_OF_SCORES)[0]
+    assert f"the gain is {100 * over:.0f} % (the" in page and f"$ is {100 * share:.0f} %" in page
+    assert round(1 / (over / share)) == 5  # "a fifth"
     nothing = steps.loc["more weight on lengths"]
     assert nothing["low"] < 0 < nothing["high"]
     assert steps["mean"]["dependence, estimated"] > steps["mean"][1:4].sum() / 2

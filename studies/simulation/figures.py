@@ -23,21 +23,30 @@ SIGMAS = {
 
 
 @drawn
-def plot_gain() -> Figure:
+def plot_gain(points: pd.DataFrame) -> Figure:
     """Draw what theory lets the dependence take off an estimation error, by the correlation of the
-    two eyes' images.
+    two eyes' images, and what fits of a linear model show.
+
+    Parameters
+    ----------
+    points : DataFrame
+        Columns ``r, strength, lengths, labels``: squared error on each response alone over that of
+        the joint fit.
     """
-    figure, (lengths, labels) = new_figure(2.6, columns=2, sharey=True)
+    figure, axes = new_figure(2.6, columns=2, sharey=True)
     images = np.sin(np.linspace(0, np.pi / 2, 12))  # closer where it is steep
-    for strength, look in STRENGTHS.items():
-        shares = [1 - 1 / gain(correlation_at(strength), r, SD_OF_SCORES) for r in images]
-        for ax, pair in ((lengths, slice(0, 2)), (labels, slice(2, 4))):
-            y = [100 * share[pair].mean() for share in shares]
-            style = {"color": look.color, "linestyle": look.line, "label": f"strength {strength:g}"}
-            ax.plot(images, y, **style)
-    lengths.set(ylabel=r"$100\,(1 - 1/G)$", title="lengths", xlabel="$r$")
-    labels.set(title="labels", xlabel="$r$")
-    labels.legend()
+    for strength, own in points.groupby("strength"):
+        look = STRENGTHS[strength]
+        theory = np.array([gain(correlation_at(strength), r, SD_OF_SCORES) for r in images])
+        for ax, kind, pair in zip(axes, ("lengths", "labels"), ((0, 1), (2, 3)), strict=True):
+            label = f"strength {strength:g}"
+            curve = {"color": look.color, "linestyle": look.line, "label": label}
+            ax.plot(images, 100 * (1 - 1 / theory[:, pair].mean(1)), **curve)
+            dots = {"color": look.color, "marker": look.marker, "linestyle": "none"}
+            ax.plot(own["r"], 100 * (1 - 1 / own[kind]), **dots)
+            ax.set(title=kind, xlabel="$r$")
+    axes[0].set_ylabel(r"$100\,(1 - 1/G)$")
+    axes[1].legend()
     return figure
 
 

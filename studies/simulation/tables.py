@@ -12,6 +12,7 @@ from scipy.stats import t
 
 from cevit_lib.paths import results_folder
 from cevit_lib.records import badge, load_records
+from cevit_lib.records.store import remedy
 from studies.study import Grid, find
 from studies.verdicts.predictions import (
     MATCHED,
@@ -205,6 +206,11 @@ def provenance(grids: dict[str, Grid]) -> str:
     """Return a Markdown list of the grids, their folds and where their records come from."""
     made = {g.study: badge(g.records) if g.records else "not run yet" for g in grids.values()}
     return "\n".join(f"- `{g.study}`, {g.note}: {made[g.study]}" for g in grids.values())
+
+
+def missing(grid: Grid) -> str:
+    """Say that a grid has no records, and what makes them."""
+    return f"{grid.study}: {grid.note}, not run yet; {remedy(grid.study)}"
 
 
 def foretold(folder: Path | None = None) -> str:

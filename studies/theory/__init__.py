@@ -27,6 +27,7 @@ from studies.theory.em_slips import (
     truncated_variance,
 )
 from studies.theory.gain import (
+    LinearEyes,
     TwoEyeRegression,
     binary_pair_minimum,
     draw_two_eyes,
@@ -66,6 +67,7 @@ from studies.theory.truncated import (
 __all__ = [
     "DISTORTIONS",
     "EXCHANGEABLE_CORRELATION",
+    "LinearEyes",
     "TwoEyeRegression",
     "binary_pair_minimum",
     "cell_probability",

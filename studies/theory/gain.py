@@ -82,6 +82,64 @@ def gain(correlation, r: float, sd_of_scores: float) -> np.ndarray:
     return 1 / np.diag(own) / np.diag(np.linalg.inv(joint * np.tile(eyes, (2, 2))))
 
 
+@dataclass(frozen=True)
+class LinearEyes:
+    """A linear model of both eyes' responses, to see the gain in fits of it.
+
+    Features have correlation ``r`` between the eyes; the labels' scores are ``sd_of_scores`` times
+    the first feature, and the others say nothing.
+    """
+
+    correlation: np.ndarray
+    r: float
+    sd_of_scores: float
+    n: int = 300
+    features: int = 3
+
+    def gain(self, fits: int, rng: np.random.Generator) -> np.ndarray:
+        """Squared error of maximum likelihood on each response alone over that on all four, (4,);
+        Gamma is known, and the features that say nothing are looked at.
+        """
+        x, y = self.draw(fits, rng)
+        own, joint = (self.fit(x, y, g)[..., 1:] for g in (np.eye(4), self.correlation))
+        return (own.square().mean((0, 2)) / joint.square().mean((0, 2))).numpy()
+
+    def draw(self, fits: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features (fits, n, 4, features), of the left and right eye twice, and responses."""
+        eyes = np.linalg.cholesky(self._eyes + 1e-12 * np.eye(2))
+        x = np.einsum("ab,fnbd->fnad", eyes, rng.standard_normal((fits, self.n, 2, self.features)))
+        errors = rng.standard_normal((fits, self.n, 4)) @ np.linalg.cholesky(self.correlation).T
+        labels = errors[..., 2:] + self.sd_of_scores * x[..., 0] > 0
+        return tensor(np.tile(x, (1, 1, 2, 1))), tensor(
+            np.concatenate([errors[..., :2], labels], -1)
+        )
+
+    def fit(self, x: torch.Tensor, y: torch.Tensor, gamma: np.ndarray, steps: int = 8):
+        """Coefficients (fits, 4, features) of maximum likelihood under Gamma, by Fisher's scoring
+        from the true ones.
+        """
+        shared = information(gamma, self.sd_of_scores**2 * self._eyes) * np.tile(self._eyes, (2, 2))
+        metric, parameters = (
+            np.linalg.pinv(shared) / self.n,
+            CopulaParameters(tensor(gamma), np.ones(2)),
+        )
+        b = torch.zeros(len(x), 4, self.features, dtype=torch.float64)
+        b[:, 2:, 0] = self.sd_of_scores
+        for _ in range(steps):
+            b.requires_grad_()
+            s = torch.einsum("fnkd,fkd->fnk", x, b).reshape(-1, 4)
+            logit = torch.special.log_ndtr(s[:, 2:]) - torch.special.log_ndtr(-s[:, 2:])
+            outputs = torch.cat([s[:, :2], logit], 1)
+            likelihood = log_density(outputs, y.reshape(-1, 4), parameters, validate=False).sum()
+            slope = torch.autograd.grad(likelihood, b)[0]
+            b = (b + torch.einsum("kl,fld->fkd", tensor(metric), slope)).detach()
+        return b
+
+    @property
+    def _eyes(self) -> np.ndarray:
+        return np.array([[1.0, self.r], [self.r, 1.0]])
+
+
 def gain_limit(rho: float, image_correlation) -> np.ndarray:
     """Large-sample variance ratio OLS / GLS of a coefficient: (1 - rho^2 r^2) / (1 - rho^2).
 
