@@ -25,7 +25,7 @@ from studies.real_eyes.model import (
     fit_regression,
     information_errors,
 )
-from studies.real_eyes.steps import predict, summarise_steps
+from studies.real_eyes.steps import REGIONS, predict, summarise_steps
 
 CORRELATION = np.array(
     [[1, 0.8, 0.4, 0.3], [0.8, 1, 0.3, 0.4], [0.4, 0.3, 1, 0.6], [0.3, 0.4, 0.6, 1]]
@@ -371,10 +371,16 @@ def test_a_second_eye_is_judged_as_the_page_says(records):
         statements = found["statements"].values()
         assert all(rules.calibrated(own["all"]) for own in statements)
         assert not any(rules.calibrated(own["within an eye"]) for own in statements)
+        regions = found["regions"]
+        assert all(rules.covers(own, REGIONS[r]) for r, own in regions["all"].items())
+        assert regions["within an eye"]["difference"]["low"] > REGIONS["difference"]
     both = main["uwhvf"]["statements"]["both eyes"]
-    assert (
-        round(both["none"]["predicted"], 2) == 0.08 and round(both["observed"]["mean"], 2) == 0.12
-    )
+    said = both["none"]["predicted"], both["all"]["predicted"], both["observed"]["mean"]
+    assert [round(share, 2) for share in said] == [0.08, 0.12, 0.12]
+    lone = {tables.kind_of(r): r["metrics"] for r in records["real-eyes-missing"]}["uwhvf"]
+    usual = np.array([lone[who]["coefficients"] for who in ("complete", "everybody")])[:, :2, 0]
+    assert np.abs(np.diff(usual, axis=0)).max() < 0.01
+    assert [round(lone[who]["scale"][0], 2) for who in ("complete", "everybody")] == [0.51, 0.56]
     for record in records["real-eyes-limits"]:
         found, cut = record["metrics"], "cut" in record["configuration"]["limits"]
         singular = found["estimate"]["smallest_eigenvalue"] < 1e-6
@@ -383,3 +389,9 @@ def test_a_second_eye_is_judged_as_the_page_says(records):
             assert found["steps"]["between eyes"]["high"] < -100
         elif tables.kind_of(record) == "uwhvf":
             assert found["steps"]["between eyes"]["low"] > 0
+    told = tables.told_errors(records["real-eyes-errors"]).splitlines()
+    assert [line.split(" kinds")[0] for line in told] == [
+        "strangers: 22 of 32",
+        "GEE: 30 of 32",
+        "copula: 31 of 32",
+    ]

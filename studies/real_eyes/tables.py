@@ -7,6 +7,7 @@ import pandas as pd
 
 from studies.real_eyes import rules
 from studies.real_eyes.missing import ANALYSES, MECHANISMS
+from studies.real_eyes.steps import REGIONS
 
 UNITS = {"uwhvf": "dB a year", "papila": "mm"}
 
@@ -99,15 +100,20 @@ def told_steps(record: dict[str, Any]) -> str:
 
 
 def told_statements(record: dict[str, Any]) -> str:
-    """Return how many statements are calibrated by the rule, and what the regions cover."""
+    """Return how many statements are calibrated, and how many regions cover what they say, by the
+    rules.
+    """
     found, lines = record["metrics"], []
     for model, words in (("within an eye", "strangers"), ("all", "copula")):
         right = sum(rules.calibrated(own[model]) for own in found["statements"].values())
+        cover = sum(rules.covers(own, REGIONS[r]) for r, own in found["regions"][model].items())
         regions = ", ".join(
             f"{region} {own['mean']:.1%} (size {own['size']:.2f})"
             for region, own in found["regions"][model].items()
         )
-        lines.append(f"{words}: {right} of 4 statements calibrated; covered: {regions}")
+        lines.append(
+            f"{words}: {right} of 4 statements calibrated, {cover} of 3 regions: {regions}"
+        )
     return "\n".join([kind_of(record).upper(), *lines])
 
 
