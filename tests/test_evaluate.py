@@ -133,3 +133,15 @@ def test_folds_laid_together_keep_each_folds_usual():
     predictions, y = a_clinic(20)
     two = joined([judge(predictions, y, {"AL_OS": value}) for value in (23.0, 25.0)])
     assert len(two.ids) == 40 and two.usual["AL_OS"].tolist() == [23.0] * 20 + [25.0] * 20
+
+
+def test_two_of_anything_have_their_own_names():
+    names = ("gap_left", "gap_right", "pain_left", "pain_right", "gout")
+    predictions, y = a_clinic(40, names)
+    knees = ("left", "right")
+    clinic = judge(predictions, y, usual_of(y, names, 2, knees), knees)
+    found = [(answer.name, answer.measure) for answer in clinic.answers()]
+    pains = [("pain_left", "pain"), ("pain_right", "pain"), ("any pain", "pain")]
+    assert found[:2] == [("gap_left", "gap"), ("gap_right", "gap")]
+    assert found[2:] == [*pains, ("both pain", "pain"), ("gout", "gout")]
+    assert filled(clinic, {"gap": 1.0}, {}).limits == {"gap_left": 1.0, "gap_right": 1.0}

@@ -67,6 +67,9 @@ def conditional_interval(
     outputs, y = outputs.double(), y.double()
     low, high = torch.full_like(y[:, column], torch.nan), torch.full_like(y[:, column], torch.nan)
     for rows, labels in by_labels(y, parameters.p0):  # labels that nobody looked at are left out
+        if not torch.isnan(y[rows, column]).any():  # nothing is left to say
+            low[rows] = high[rows] = y[rows, column]
+            continue
         kept = [*range(parameters.p0), *labels]
         few = outputs[rows][:, kept], y[rows][:, kept], parameters.margin(kept)
         low[rows], high[rows] = _interval(*few, column, tail(level))

@@ -14,6 +14,7 @@ from cevit_lib.clinic.configuration import data_configuration, load_data, table_
 from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import known_patients
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
+from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.layout import differences, read_layout
 from cevit_lib.errors import CevitError, DataError, ParameterError, TrainingError
@@ -46,8 +47,9 @@ def run_predict(options: argparse.Namespace) -> int:
     )
     if data.visits:
         table.insert(1, "visit", data.visits)
-    order = ", ".join(fit.responses[fit.continuous :])
-    said = f"intervals {options.level:.0%}; joint cells in the order of {order}"
+    said, labels = f"intervals {options.level:.0%}", fit.responses[fit.continuous :]
+    if 0 < len(labels) <= MOST_TOGETHER:
+        said += f"; joint cells in the order of {', '.join(labels)}"
     write_table(table, options.table, f"model {options.model.name}; {said}")
     _say(fit, data, options, measured)
     return 0

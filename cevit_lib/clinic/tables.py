@@ -200,7 +200,7 @@ def _updates(
     """Return the columns ``updated ...`` given what was measured."""
     outputs, y, parameters = predictions.outputs.double(), measured.double(), predictions.parameters
     responses, p0, columns = predictions.responses, predictions.parameters.p0, {}
-    told = torch.isfinite(y).any(1)
+    told, told_of = torch.isfinite(y).any(1), torch.isfinite(y).any(0)
     known = condition_on(outputs, y, parameters)
 
     def put(name: str, values: torch.Tensor, *of: int) -> None:
@@ -218,9 +218,11 @@ def _updates(
         put(f"probability {responses[k]}", known.probability[:, k - p0], k)
     for name, (a, b) in pairs_of(responses, p0, domains).items():
         first, second = known.probability[:, a - p0], known.probability[:, b - p0]
-        if_first = y.clone()
-        if_first[:, a] = 1.0
-        both = first * condition_on(outputs, if_first, parameters).probability[:, b - p0]
+        kept = [k for k in range(len(responses)) if k < p0 or k in (a, b) or told_of[k]]
+        if_first = y[:, kept].clone()
+        if_first[:, kept.index(a)] = 1.0
+        given = condition_on(outputs[:, kept], if_first, parameters.margin(kept))
+        both = first * given.probability[:, kept.index(b) - p0]
         put(f"any {name}", first + second - both, a, b)
         put(f"both {name}", both, a, b)
     return pd.DataFrame(columns)
