@@ -174,5 +174,5 @@ class Folder:
 
 def plain(name: str) -> str:
     """Return a name without case, separators, leading zeros and the .0 of a number."""
-    whole = re.sub(r"(?<=\d)\.0(?!\d)", "", folded(name))
+    whole = re.sub(r"(?<=\d)\.0(?!\d)|(?<=[a-z])[\s_.-]+(?=\d)", "", folded(name))
     return re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"[\s_.-]+", " ", whole))

@@ -132,6 +132,8 @@ def decimal_mark(cells: list[tuple[int, str, str]], declared: str | None) -> str
 def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
     """Refuse a file of another kind, by what it is, with the way out."""
     kind, suffix = kind_of(content), path.suffix.lower()
+    if path.name.startswith(("~$", ".~lock")):
+        kind = ("what Office leaves beside a workbook that is open", "name the workbook itself")
     if kind and kind[0] == WORKBOOK and suffix not in EXCEL:
         kind = (WORKBOOK, f"name it {path.stem}.xlsx")
     if kind is None and suffix in EXCEL:

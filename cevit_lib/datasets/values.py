@@ -138,6 +138,7 @@ class Values:
         return {
             name: _listing(found, LISTED_TEXTS if rules[name].of_text else LISTED)
             for name, found in self.labels.items()
+            if found
         }
 
     def doubts(self, error: bool) -> list[Problem]:
@@ -179,9 +180,15 @@ def _listing(found: Counter, most: int) -> str:
     if len(found) <= most:
         parts = [f"{text!r} {count} -> {result}" for (text, result), count in found.most_common()]
         return "; ".join(parts)
-    results = Counter()
-    for (_, result), count in found.items():
-        results[result] += count
-    return f"{len(found)} values: " + "; ".join(
-        f"{count} -> {result}" for result, count in results.most_common()
-    )
+    groups: dict[str, Counter] = {}
+    for (text, result), count in found.items():
+        groups.setdefault(result, Counter())[text] += count
+    parts = [f"{seen.total()}{_range(seen)} -> {result}" for result, seen in sorted(groups.items())]
+    return f"{len(found)} values: " + "; ".join(parts)
+
+
+def _range(texts: Counter) -> str:
+    """Return between which numbers texts lie, where they are numbers."""
+    plain = [text.replace("−", "-").replace(",", ".") for text in texts]
+    numbers = [float(text) for text in plain if NUMBER.fullmatch(text)]
+    return f" ({min(numbers):g} to {max(numbers):g})" if numbers else ""
