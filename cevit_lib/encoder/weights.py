@@ -7,8 +7,10 @@ import io
 import re
 import sys
 import warnings
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -126,24 +128,17 @@ def load_weights(model: nn.Module, weights: Weights) -> None:
             f"weights {weights.path} do not fit the backbone ({type(error).__name__}); was the "
             "file made for another model?"
         ) from error
-    own = model.state_dict()
-    faults = {
-        "missing": own.keys() - found.keys(),
-        "unknown": found.keys() - own.keys(),
-        "of another shape": {
-            name for name in own.keys() & found.keys() if own[name].shape != found[name].shape
-        },
-        "not finite": {name for name, tensor in found.items() if not tensor.isfinite().all()},
-        "biases of Q and V, for which this backbone has no place (NAME_qkvb has)": {
-            name
-            for name, tensor in weights.tensors.items()
-            if weights.family == "DINOv3"
-            and name.endswith("qkv.bias")
-            and name.replace("qkv.bias", "q_bias") not in own
-            and tensor.nan_to_num().any()
-        },
+    own, lost = model.state_dict(), "biases of Q and V, for which it has no place (NAME_qkvb has)"
+    faults = misfits(own, found, own.keys())
+    faults[lost] = {
+        name
+        for name, tensor in weights.tensors.items()
+        if weights.family == "DINOv3"
+        and name.endswith("qkv.bias")
+        and name.replace("qkv.bias", "q_bias") not in own
+        and tensor.nan_to_num().any()
     }
-    if told := "; ".join(f"{len(v)} {k}, such as {min(v)}" for k, v in faults.items() if v):
+    if told := counted(faults):
         raise DataError(
             f"weights {weights.path} do not fit the backbone: of its {len(own)} tensors {told}. "
             "Was the file made for another model?"
@@ -156,6 +151,37 @@ def load_weights(model: nn.Module, weights: Weights) -> None:
             WeightsWarning,
             stacklevel=3,
         )
+
+
+def misfits(
+    own: dict[str, Tensor], found: dict[str, Any], expected: Set[str]
+) -> dict[str, set[str]]:
+    """Return by kind of fault the names of stored tensors that a network cannot take, and of those
+    that it lacks.
+
+    Parameters
+    ----------
+    own : dict
+        The network's state dictionary.
+    found : dict
+        What a file holds.
+    expected : set of str
+        Names of all that it should hold.
+    """
+    shared = own.keys() & found.keys()
+    shapes = {name for name in shared if getattr(found[name], "shape", None) != own[name].shape}
+    return {
+        "missing": expected - found.keys(),
+        "unknown": found.keys() - expected,
+        "of another shape": shapes,
+        "not finite": {name for name in shared - shapes if not found[name].isfinite().all()},
+    }
+
+
+def counted(faults: dict[str, set[str]]) -> str:
+    """Return ``3 missing, such as heads.bias; 1 unknown, such as other``, or nothing."""
+    seen = {kind: names for kind, names in faults.items() if names}
+    return "; ".join(f"{len(names)} {kind}, such as {min(names)}" for kind, names in seen.items())
 
 
 def load_arrays(model: nn.Module, path: Path) -> None:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula import CopulaParameters
+from cevit_lib.encoder.weights import counted, misfits
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.paths import whole_file
 from cevit_lib.training.processes import processes
@@ -253,29 +254,11 @@ def restore(model: nn.Module, stored: Any, expected: Set[str], source: Any) -> N
     DataError
         Some are missing, unknown, of another shape or not finite; the message names the file.
     """
-    own = model.state_dict()
     stored = stored if isinstance(stored, dict) else {}
-    faults = {
-        "missing": expected - stored.keys(),
-        "unknown": stored.keys() - expected,
-        "of another shape": {
-            name
-            for name in stored.keys() & own.keys()
-            if getattr(stored[name], "shape", None) != own[name].shape
-        },
-    }
-    faults["not finite"] = {
-        name
-        for name in (stored.keys() & own.keys()) - faults["of another shape"]
-        if not torch.isfinite(stored[name]).all()
-    }
-    if any(faults.values()):
-        told = (
-            f"{len(names)} {kind}, such as {min(names)}" for kind, names in faults.items() if names
-        )
+    if told := counted(misfits(model.state_dict(), stored, expected)):
         raise DataError(
-            f"{source} does not hold what it should ({'; '.join(told)}): take the file as it was "
-            "written, or make it again."
+            f"{source} does not hold what it should ({told}): take the file as it was written, or "
+            "make it again."
         )
     model.load_state_dict(stored, strict=False)
 
