@@ -177,6 +177,24 @@ def test_a_log_has_a_line_a_stage_and_what_is_left_is_a_rule_of_three(monkeypatc
     assert [in_time(t) for t in (40, 700, 12000)] == ["40 s", "12 min", "3 h 20 min"]
 
 
+class Terminal(io.StringIO):
+    """A terminal that tells no width, as that of many a program."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_a_bar_that_ends_with_the_fold():
+    stream = Terminal()
+    watch, log = Watch(1, {"warm-up": 2}, stream), logging.Logger("quiet")
+    log.addHandler(watch)
+    with watch.fold("fold 1 of 1"):
+        log.info("%s: epoch %d of %d", "warm-up", 1, 2)
+        assert " 50%|" in stream.getvalue() and "warm-up, epoch 1 of 2" in stream.getvalue()
+        log.info("%s: epoch %d of %d", "warm-up", 2, 2)
+    assert stream.getvalue().rsplit("\r", 1)[1] == ""  # a line of its own may follow
+
+
 @pytest.mark.parametrize(
     "said, typed",
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -55,9 +56,14 @@ class Watch(logging.Handler):
         if self.stream.isatty():
             from tqdm import tqdm
 
-            form = "{desc} {percentage:3.0f}%|{bar}| {postfix}"
-            whole = {"total": folds * self.each, "leave": False, "bar_format": form, "delay": 1e-9}
-            self.bar = tqdm(file=self.stream, dynamic_ncols=True, **whole)
+            self.bar = tqdm(
+                total=folds * self.each,
+                file=self.stream,
+                ncols=shutil.get_terminal_size().columns,  # 80 where a terminal has no width
+                bar_format="{desc} {percentage:3.0f}%|{bar}|",
+                leave=False,
+                delay=1e-9,
+            )
 
     @contextlib.contextmanager
     def fold(self, name: str) -> Iterator[None]:
@@ -93,8 +99,7 @@ class Watch(logging.Handler):
         text = f"{self.name}: {text}"
         if self.bar is not None:
             self.bar.n = self.done
-            self.bar.set_description_str(text, refresh=False)
-            self.bar.set_postfix_str(self.left())
+            self.bar.set_description_str(f"{text}; {self.left()}")
             if self.done == self.before + self.each:
                 self.bar.clear()  # a line on the fold comes next
         elif last or time.monotonic() - self.told >= PAUSE:
