@@ -14,6 +14,7 @@ studies NAME`` and ``cevit verify`` find it.
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from cevit_lib.records.build import identifying, plain
 from cevit_lib.records.recipes import STUDIES, imported
 from cevit_lib.records.store import record_path, remedy
 
+HEARTBEAT_SECONDS = 300.0
 Fit = tuple[dict[str, Any], int]
 """Full configuration and seed of one fit."""
 
@@ -248,7 +250,8 @@ class Study:
         report(f"{self.name}: {len(todo)} fits on {where}; the first one's time tells how long")
         for part in self._parts(todo):
             try:
-                made = self._fitted(part, scale, device)
+                with _heartbeat(report, self.name):
+                    made = self._fitted(part, scale, device)
             except TrainingError as error:  # the other parts do not depend on this one
                 told.append(str(error))
                 continue
@@ -381,6 +384,22 @@ def _in_worker(make: Callable, task: tuple, threads: int) -> list[str]:
     if str(task[2]).startswith("cuda"):
         torch.cuda.set_device(task[2])
     return make(*task)
+
+
+@contextlib.contextmanager
+def _heartbeat(report: Callable[[str], Any], name: str) -> Iterator[None]:
+    """Say every now and then that a long fit is at work."""
+    ended, begun = threading.Event(), time.monotonic()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_SECONDS):
+            report(f"{name}: at work for {(time.monotonic() - begun) / 60:.0f} min")
+
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _accelerators() -> tuple[str | None, ...]:

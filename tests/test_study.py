@@ -1,5 +1,6 @@
 """One object for a study: it fits what is missing and says what a page may draw."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,25 @@ def test_only_what_is_missing_is_fitted(tmp_path):
         f"{NAME}: 0 of 2 fits have a record",
         f"{NAME}: 2 of 4 fits have a record",
     ]
+
+
+def test_a_run_says_on_what_it_fits_how_long_it_will_take_and_that_it_is_at_work(
+    tmp_path, monkeypatch
+):
+    told = []
+
+    def slow(configuration, seed, scale, **device):
+        deadline = time.monotonic() + 10
+        while not any("at work" in line for line in told) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return fit(configuration, seed, scale)
+
+    monkeypatch.setattr("studies.study.HEARTBEAT_SECONDS", 0.01)
+    Study(NAME, settings, slow).run("smoke", tmp_path, ("cpu",), [0, 1], told.append)
+    said = "\n".join(told)
+    assert "2 fits on cpu; the first one's time tells how long" in said
+    assert f"{NAME}: at work for 0 min" in said
+    assert "1 of 2 fits made after" in said and "about 0.0 hours left" in said
 
 
 def test_two_workers_make_the_records_of_one_process(tmp_path):
