@@ -49,7 +49,7 @@ class Folder:
         for path in there:
             if not path.name.startswith("._"):
                 self.by_name[plain(path.stem)].append(path)
-        self.searches = 0
+        self.free, self.searches = set(self.unnamed), 0
 
     def check(self, workers: int) -> tuple[Paths, list[Problem]]:
         """Return the paths with ``None`` for what cannot be used, and the problems of all files."""
@@ -119,7 +119,7 @@ class Folder:
     def _absent(self, name: str) -> tuple[str, bool]:
         """Say that a file is not there and which one is meant; whether that is certain."""
         stem = Path(name).stem
-        meant = [path for path in self.by_name[plain(stem)] if path in set(self.unnamed)]
+        meant = [path for path in self.by_name[plain(stem)] if path in self.free]
         said = f"does not exist in {self.folder}"
         if meant:
             relative = meant[0].relative_to(self.folder)

@@ -2,8 +2,6 @@
 
 import functools
 import os
-import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,9 @@ from cevit_lib.datasets.cells import Cells, Problem, decimal_mark, read_cells
 from cevit_lib.datasets.images import ImageFiles
 from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.datasets.rules import Criterion, folded, whole
-from cevit_lib.datasets.values import Values, counted, nearest
+from cevit_lib.datasets.rows import chosen_rows, placed_rows, row_counts
+from cevit_lib.datasets.rules import Criterion
+from cevit_lib.datasets.values import Values, nearest
 from cevit_lib.errors import DataError
 
 Paths = list[list[Path | None]]
@@ -205,8 +204,8 @@ def arrange(
         table = read_cells(table, *known)
     layout = layout or guess_layout(list(table.frame))
     _require_columns(table, layout, responses)
-    problems, frame = list(table.problems), _chosen(table.frame, layout)
-    lines, owners, rejected = _lines(frame, layout, problems)
+    problems, frame = list(table.problems), chosen_rows(table.frame, layout)
+    lines, owners, rejected = placed_rows(frame, layout, problems)
     used = frame[frame.index.isin(lines.to_numpy().ravel())]
     mark = decimal_mark(_numeric_cells(used, layout), layout.decimal)
     values = Values(used, lines, layout, mark, problems)
@@ -217,7 +216,7 @@ def arrange(
     ]
     problems += values.doubts(error=responses)
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))
-    flow = _flow(table.frame, frame, rejected) | _observed(owners, columns, layout)
+    flow = row_counts(table.frame, frame, rejected) | _observed(owners, columns, layout)
     data = PairedEyes(
         images=None,
         y=torch.from_numpy(np.column_stack(list(columns.values()))),
@@ -272,89 +271,10 @@ def _criteria(layout: Layout) -> set[Criterion]:
     return {layout.criterion(text, eye) for text in texts for eye in layout.domains}
 
 
-def _chosen(frame: pd.DataFrame, layout: Layout) -> pd.DataFrame:
-    """Return the rows that ``where`` keeps.
-
-    Raises
-    ------
-    DataError
-        It keeps none.
-    """
-    for column, text in layout.where.items():
-        kept = frame[frame[column].map(folded) == folded(text)]
-        if kept.empty:
-            there = frame[column]
-            raise DataError(
-                f"no row of the table has {column} = {text!r}{nearest(text, set(there))}; the "
-                f"column holds {counted(there)}. Correct 'where' in the layout."
-            )
-        frame = kept
-    return frame
-
-
-def _lines(
-    frame: pd.DataFrame, layout: Layout, problems: list[Problem]
-) -> tuple[pd.DataFrame, list[tuple[str, str]], Counter]:
-    """Return the line of each patient (and visit) and eye, whose they are, and what was rejected.
-
-    Rows of nobody, of no eye or double are problems.
-    """
-    owners: dict[tuple[str, str], dict[str, int]] = {}
-    rejected: Counter = Counter()
-    for line, row in frame.iterrows():
-        owner = row[layout.patient], whole(row[layout.visit]) if layout.visit else ""
-        code = row[layout.eye] if layout.eye else ""
-        eyes = [layout.codes.get(folded(code))] if layout.eye else layout.domains
-        reason, *told = _wrong(owner, code, owners.get(owner, {}).get(eyes[0]), layout)
-        if not reason:
-            owners.setdefault(owner, {}).update(dict.fromkeys(eyes, line))
-            continue
-        rejected[reason] += 1
-        problems.append(Problem(told[0], line, told[1]))
-    lines = pd.DataFrame(list(owners.values()), columns=list(layout.domains), dtype=float)
-    return lines, list(owners), rejected
-
-
-def _wrong(
-    owner: tuple[str, str], code: str, earlier: int | None, layout: Layout
-) -> tuple[str, ...]:
-    """Return why a row cannot be used, the sentence and the column; ``("",)`` where it can."""
-    organ, (patient, visit) = layout.organ, owner
-    if layout.is_missing(patient):
-        said = "no patient's id; fill it in (also below merged cells) or delete the row"
-        return "rows without a patient's id", said, layout.patient
-    if re.fullmatch(r"\d([.,]\d+)?E\+?\d+", patient):
-        said = f"{patient!r}: a spreadsheet program shortened this id; fetch the table again and "
-        return "rows whose id was shortened", f"{said}keep the column as text", layout.patient
-    if layout.visit and layout.is_missing(visit):
-        return "rows without a visit", "no visit; fill it in or delete the row", layout.visit
-    if layout.eye and folded(code) not in layout.codes:
-        left, right = layout.domains
-        said = (
-            f"{code!r} is no known code of {layout.one}; write {right} or {left}, or declare it: "
-            f"'laterality: {{{code or 1}: {right}, ...}}'"
-        )
-        return f"rows of no known {organ}, their code is {code!r}", said, layout.eye
-    if earlier:
-        what = f"{layout.codes[folded(code)]} of patient" if layout.eye else "patient"
-        said = (
-            f"{what} {patient!r} stands in line {earlier} already; keep one row, or name the "
-            "column of several visits by 'visit', or choose one of them by 'where'"
-        )
-        return "rows that repeat another", said, layout.patient
-    return ("",)
-
-
 def _numeric_cells(frame: pd.DataFrame, layout: Layout) -> list[tuple[int, str, str]]:
     numeric = {each.column for each in _criteria(layout) if not each.of_text}
     columns = sorted(numeric & set(frame))
     return [(line, column, frame.at[line, column]) for line in frame.index for column in columns]
-
-
-def _flow(whole: pd.DataFrame, kept: pd.DataFrame, rejected: Counter) -> dict[str, int]:
-    """Count rows, and those that are not used by reason."""
-    left = {"rows left out by 'where'": len(whole) - len(kept)} if len(kept) < len(whole) else {}
-    return {"rows": len(whole)} | left | rejected
 
 
 def _observed(
