@@ -56,10 +56,12 @@ class Watch(logging.Handler):
         if self.stream.isatty():
             from tqdm import tqdm
 
+            size = shutil.get_terminal_size()  # 80 by 24 where a terminal tells none
             self.bar = tqdm(
                 total=folds * self.each,
                 file=self.stream,
-                ncols=shutil.get_terminal_size().columns,  # 80 where a terminal has no width
+                ncols=size.columns,
+                nrows=size.lines,
                 bar_format="{desc} {percentage:3.0f}%|{bar}|",
                 leave=False,
                 delay=1e-9,
