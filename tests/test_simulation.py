@@ -156,3 +156,16 @@ def test_redraws_have_one_images_patients_and_no_other_errors():
     one, other = (simulation.split(each, c | {"redraw": 1}, seed) for each in drawn)
     assert all(np.array_equal(one[part], other[part]) for part in ("train", "held-out", "test"))
     assert torch.equal(drawn[0].images, drawn[1].images) and not drawn[0].y.equal(drawn[1].y)
+
+
+def test_the_features_correlation_is_that_of_the_two_eyes(records):
+    """A shared factor of a feature makes the correlation; the mean and the scale do not count."""
+    rng = torch.Generator().manual_seed(0)
+    shared, own = torch.randn(20_000, 1, 3, generator=rng), torch.randn(20_000, 2, 3, generator=rng)
+    features = 5 + torch.tensor([1.0, 2.0, 3.0]) * (0.8**0.5 * shared + 0.2**0.5 * own)
+    found = simulation.correlation_of_features(features)
+    assert abs(found - 0.8) < 4 * 0.36 / np.sqrt(20_000)
+    for record in records:
+        trace = record["trace"]
+        assert -1 < trace["one stage"]["features' correlation"][0] < 1
+        assert len(trace["uncertainty"]["held-out sigma1"]) == 2

@@ -45,6 +45,7 @@ SOURCES = {"algorithm 3, paper": Source(FastMCEM, "train"), "algorithm 3, exact"
 """Where Algorithm 3 has its estimate from: as printed, and by exact likelihood of new patients."""
 BEST = {"own": "at its own best epoch", "common": "at the common best epoch"}
 """Epochs beside the last one: of an arm's own held-out loss, and of one criterion for all."""
+SEEN_FEATURES = 500  # test patients from whom the features' correlation is measured
 KEPT_ERRORS = 1000  # test patients whose errors a record keeps where the errors were drawn again
 
 
@@ -183,7 +184,21 @@ class Batch:
 
     def _seen(self, arm: str, networks: SideBySide, trace: list[list[dict]]) -> None:
         self.arms[arm].finish(networks, trace)
+        if arm == "one stage":
+            self.arms[arm].alike = self._alike(networks)
         self.clock.mark(arm)
+
+    @torch.no_grad()
+    def _alike(self, networks: SideBySide) -> list[float]:
+        """Return the correlation of the two eyes' features in each trained network: what theory
+        calls r, of test patients.
+        """
+        (model,), found = networks_of(self.fits[:1]), []
+        for k, rows in enumerate(networks.parts["test"]):
+            model.load_state_dict(networks.ensemble.state(k), strict=False)
+            images = networks.members.images[torch.as_tensor(rows[:SEEN_FEATURES])]
+            found.append(correlation_of_features(model.to(self.device).features(images.float())))
+        return found
 
     def _check_program(self, ensemble: Ensemble) -> None:
         """Run every program once, so that compiling is not counted as training, and check it."""
@@ -343,9 +358,9 @@ def _ensemble(fits, device: torch.device, compiled: bool = True) -> Ensemble:
     first = fits[0][0]
     small = _steps(first) * max(len(fits), 10) < WORTH_COMPILING
     if not compiled or device.type != "cuda" or small:
-        return Ensemble(networks(fits), device)
+        return Ensemble(networks_of(fits), device)
     key = repr((first["encoder"], first.get("window"), str(device)))
-    found = Ensemble(networks(fits), device, compiled=True, program=_PROGRAMS.get(key))
+    found = Ensemble(networks_of(fits), device, compiled=True, program=_PROGRAMS.get(key))
     _PROGRAMS[key] = found.program
     return found
 
@@ -356,7 +371,7 @@ def _steps(c: dict) -> int:
     return int(epochs * c["n"] / c["recipe"]["batch_size"])
 
 
-def networks(fits: list[Fit]) -> list[BiChannelViT]:
+def networks_of(fits: list[Fit]) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
     return [
         BiChannelViT(
@@ -391,6 +406,8 @@ class Followed:
     """``"last"``, ``"own"`` and ``"common"``: outputs of the test patients, and what exact
     likelihood finds in the held-out ones'."""
     trace: list[list[dict]] = field(default_factory=list)
+    alike: list[float] | None = None
+    """Each member's correlation of the two eyes' features."""
 
     def __call__(self, networks: SideBySide, loss: Callable) -> list[dict]:
         self.epochs += 1
@@ -410,8 +427,13 @@ class Followed:
         learnt = getattr(loss, "scale", None)
         if learnt is not None:  # uncertainty weighting's own, in the responses' units
             sds = networks.members.units.sd[:, 0].cpu().numpy()
-            found = zip(told, learnt.cpu().numpy()[:, : sds.shape[1]] * sds, strict=True)
-            told = [one | {"learnt": scale.tolist()} for one, scale in found]
+            scales = learnt.cpu().numpy()[:, : sds.shape[1]] * sds
+            each = zip(networks.outputs("held-out"), networks.responses("held-out"), strict=True)
+            errors = [(out - y)[:, :2].square().mean(0).sqrt().tolist() for out, y in each]
+            told = [
+                one | {"learnt": scale.tolist(), "held-out sd": sd}
+                for one, scale, sd in zip(told, scales, errors, strict=True)
+            ]
         return told
 
     def finish(self, networks: SideBySide, trace: list[list[dict]]) -> None:
@@ -428,12 +450,16 @@ class Followed:
         names = ("loss", "held-out loss", "common criterion")
         found = {name: [entry[name] for entry in entries] for name in names}
         if "learnt" in entries[0]:
-            found |= {f"sigma{j + 1}": [e["learnt"][j] for e in entries] for j in range(2)}
+            for prefix, name in (("", "learnt"), ("held-out ", "held-out sd")):
+                columns = zip(*(entry[name] for entry in entries), strict=True)
+                found |= {f"{prefix}sigma{j + 1}": list(c) for j, c in enumerate(columns)}
         if "estimate" in entries[0]:
             each = [entry["estimate"] for entry in entries]
             found |= {f"sigma{j + 1}": [e["scale"][j] for e in each] for j in range(2)}
             found["rho12"] = [e["correlation"][0][1] for e in each]
             found["rho34"] = [e["correlation"][2][3] for e in each]
+        if self.alike is not None:
+            found["features' correlation"] = [self.alike[k]]
         return found
 
 
@@ -451,6 +477,15 @@ def criteria(networks: SideBySide, loss: Callable) -> dict[str, np.ndarray]:
         rmse = (outputs - y)[..., :2].square().mean(1).sqrt().mean(-1)
         brier = (outputs[..., 2:].sigmoid() - y[..., 2:]).square().mean((1, 2))
     return {"own": own.cpu().double().numpy(), "common": (rmse + brier).cpu().double().numpy()}
+
+
+def correlation_of_features(features: Tensor) -> float:
+    """Return the correlation over patients of left and right features ``(n, 2, d)``, all together:
+    of covariances and variances added over the features.
+    """
+    left, right = (features - features.mean(0)).double().unbind(1)
+    joint = (left * right).sum()
+    return float(joint / (left.square().sum() * right.square().sum()).sqrt())
 
 
 def read(y: Tensor, truth: Tensor, rows: dict[str, tuple]) -> dict[str, dict]:

@@ -174,6 +174,19 @@ def _of_best_epochs(records: list[dict], arm: str) -> pd.Series:
     return choices[min(choices)]
 
 
+def features_correlations(records: list[dict]) -> pd.DataFrame:
+    """Return the correlation of the two eyes' features in trained networks, by that of the images:
+    what stands for r in a network's gain.
+    """
+    rows = [
+        (r["configuration"]["pixel_correlation"], *r["trace"][ONE_STAGE]["features' correlation"])
+        for r in records
+        if "features' correlation" in r["trace"].get(ONE_STAGE, {})
+    ]
+    frame = pd.DataFrame(rows, columns=["images", "features"], dtype=float)
+    return frame.groupby("images")["features"].agg(["mean", "std"]).T.round(2)
+
+
 def sigmas(records: list[dict]) -> pd.DataFrame:
     """Return sigma of the left length by epoch, mean over fits: what uncertainty weighting learns,
     and what held-out outputs say of the same network and of others.
