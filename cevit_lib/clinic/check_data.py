@@ -115,7 +115,7 @@ def check(
     """
     arranged = arrange(table, layout, responses)
     data, problems = arranged.data, [*arranged.problems, *_similar_ids(arranged)]
-    problems += doubts(arranged, responses)
+    problems += doubts(arranged)
     flow = dict(data.notes["flow"])
     if images is not None:
         folder = Folder(images, arranged)
@@ -201,7 +201,8 @@ def _losses(flow: dict[str, int]) -> list[str]:
 
 def _why_nothing(flow: dict[str, int], arranged: Arranged) -> str:
     """Say that nobody is left, and what became of all."""
-    said = f"nothing is left of {flow['rows']} rows: {'; '.join(_losses(flow))}"
+    lost = [loss for loss in _losses(flow) if "observed" not in loss and "response" not in loss]
+    said = f"nothing is left of {flow['rows']} rows: {'; '.join(lost)}"
     if flow.get("photographs") == 0 and not (arranged.layout.image or arranged.layout.file):
         said += "; give 'image' or 'file' in the layout"
     return said

@@ -28,10 +28,8 @@ NESTED = "nested labels get some probability in combinations that cannot be; kee
 ENOUGH = 10  # observations from which something can be said
 
 
-def doubts(arranged: Arranged, responses: bool = True) -> Iterator[Problem]:
-    """Yield what the values of a table make one doubt; errors where ``responses`` are to be fitted
-    and the doubt leaves no other reading.
-    """
+def doubts(arranged: Arranged) -> Iterator[Problem]:
+    """Yield what the values of a table make one doubt; errors where there is no other reading."""
     layout = arranged.layout
     for names, column in _columns(layout).items():
         if column not in arranged.numbers or column not in arranged.cells.frame:
@@ -43,7 +41,7 @@ def doubts(arranged: Arranged, responses: bool = True) -> Iterator[Problem]:
         plausible = () if declared else next(iter(known), ())
         texts = arranged.cells.frame[column].reindex(values.index)
         for doubt in _codes(values, texts, column, plausible):
-            yield replace(doubt, error=doubt.error and responses and not declared)
+            yield replace(doubt, error=doubt.error and not declared)
         if not declared:
             yield from _slips(values, column, plausible)
     yield from _rules(layout)
