@@ -36,7 +36,7 @@ def run(tmp_path_factory):
 
         yield evaluate
         return
-    from test_book import browser_path
+    from tools.publication import browser_path
 
     if (path := browser_path()) is None:
         if os.environ.get("CI", "").lower() == "true":

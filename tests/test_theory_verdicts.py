@@ -78,7 +78,10 @@ def test_claims_are_complete_and_unique():
     assert len(BY_KEY) == len(CLAIMS)
     for claim in CLAIMS:
         assert claim.place and claim.text and claim.rule
-        assert re.fullmatch(r"\w+\.html(#[\w-]+)?", claim.evidence)
+        page, place = re.fullmatch(r"(\w+)\.html#([\w-]+)", claim.evidence).groups()
+        text = (project_root() / "notebooks" / f"{page}.md").read_text(encoding="utf-8")
+        headings = [re.sub(r"\W+", "-", h.lower()) for h in re.findall(r"^#+ (.*)$", text, re.M)]
+        assert f"name: {place}\n" in text or f"({place})=" in text or place in headings, claim.key
 
 
 def test_pages_use_the_words_of_the_code():

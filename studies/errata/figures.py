@@ -178,7 +178,7 @@ def plot_counter_example(record: dict) -> Figure:
             fmt="",
             cbar=False,
         )
-        covariance, agreement = abs(example[f"{size}_covariance"]), example[key]
+        covariance, agreement = example[f"{size}_covariance"], example[key]
         ax.set_title(rf"$\mathrm{{Cov}} = {covariance:.2f}$, $E\,P(y_3 = y_4) = {agreement:.3f}$")
         ax.set(xlabel="$q_3$", ylabel="$q_4$")
         ax.tick_params(rotation=0)

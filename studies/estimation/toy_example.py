@@ -274,7 +274,7 @@ STUDIES = {
 STUDIES = {name: Study(name, settings, fit, device="cpu") for name, settings in STUDIES.items()}
 """Name -> :class:`studies.study.Study`."""
 
-#: A printed number counts as reproduced within this many standard errors of the difference of two
+#: A printed number agrees with ours within this many standard errors of the difference of two
 #: studies of B = 100.
 STANDARD_ERRORS = 3.5
 MIXED = NAMES[1:5]
@@ -309,12 +309,12 @@ def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, 
     return rows
 
 
-def verdicts(metrics: dict, paper: dict) -> list[dict]:
-    """Set every number that B.2 prints of its results beside ours, each with a verdict by rule.
+def compared(metrics: dict, paper: dict) -> list[dict]:
+    """Set every number that B.2 prints of its results beside ours, each and whether they agree.
 
-    ``"reproduced"``: the two differ by at most 3.5 standard errors of their difference (the paper's
+    ``"agrees"``: the two differ by at most 3.5 standard errors of their difference (the paper's
     error taken to equal ours, plus half a unit of its last digit); ``"differs"``: by more. Seconds
-    belong to a machine and are ``"not comparable"``; their ratio is reproduced if it lies within a
+    belong to a machine and are ``"not comparable"``; their ratio agrees if it lies within a
     factor of two.
 
     Parameters
@@ -326,9 +326,9 @@ def verdicts(metrics: dict, paper: dict) -> list[dict]:
     """
     rows = []
 
-    def compare(words, printed, ours, allowed, reproduced):
+    def compare(words, printed, ours, allowed, agrees):
         row = {"number": words, "printed": printed, "ours": ours, "allowed": allowed}
-        rows.append(row | {"verdict": "reproduced" if reproduced else "differs"})
+        rows.append(row | {"found": "agrees" if agrees else "differs"})
 
     for key, words, ours, error in printed_and_ours(metrics):
         key, _, end = key.partition(".")
@@ -342,7 +342,7 @@ def verdicts(metrics: dict, paper: dict) -> list[dict]:
         for statistic, ours in metrics[name]["seconds"].items():
             printed = paper[f"{name}_seconds_{statistic}"]["value"]
             compare(f"{name} seconds, {statistic}", printed, ours, None, False)
-            rows[-1]["verdict"] = "not comparable"
+            rows[-1]["found"] = "not comparable"
     ratio = metrics["mcmc"]["seconds"]["mean"] / metrics["fmcem"]["seconds"]["mean"]
     printed = paper["time_ratio"]["value"]
     compare("time ratio MCMC / fMCEM", printed, ratio, "factor 2", 0.5 <= ratio / printed <= 2)

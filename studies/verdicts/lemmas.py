@@ -45,7 +45,8 @@ def tallis_correlation(evidence):
         REPRODUCED if share == 1 else IN_PART if share > 0 else FALSE,
         f"Corr > rho in {share:.0%} of {m['triples']:,} random cases: truncation weakens it",
         (
-            "the lemma with its sign put right: it then gives Cov < rho",
+            "the lemma with its sign put right: Cov = rho + D < rho, as D < 0 in "
+            f"{m['share_derivative_negative']:.0%} of the cases",
             "a discordant quadrant: Corr < rho in "
             f"{m['share_discordant_below_rho']:.0%} of the cases",
         ),

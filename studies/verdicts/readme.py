@@ -34,7 +34,6 @@ ASKED_FOR = (
     "real-copula",
     "real-adapters",
 )
-HEAD = "| Verdict | Claims | For example |\n|---|---|---|\n"
 HEAD = "| No. | Claim | Place in the paper | Verdict | Because | Records |\n" + "|---" * 6 + "|\n"
 BETWEEN = re.compile(r"(?<=<!-- claims -->\n).*?(?=<!-- /claims -->)", re.DOTALL)
 

@@ -17,7 +17,7 @@ from studies.verdicts.judge import (
 
 WITHIN = (
     "reproduced if a setting with right thresholds is within .02 of what is printed, in part if "
-    "another reading is, or the signs agree"
+    "another reading is"
 )
 MIXED = ("rho13", "rho14", "rho23", "rho24")
 
@@ -194,7 +194,7 @@ private(
     "Training takes about 4.5 hours on two RTX 4090.",
     "cannot be tested: such cards are not at hand; the time of a full-size fit on another is told",
     "training-speed",
-    "simulation.html#what-it-costs",
+    "simulation.html#foretold-and-found",
 )
 def hours(evidence):
     fits = evidence.records("training-speed", part="full-fit")
