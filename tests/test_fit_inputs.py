@@ -91,8 +91,8 @@ def test_a_column_of_words_is_one_rule_a_word_but_for_the_most_frequent(tmp_path
     found = with_categories({**layout, "covariates": declared}, table)["covariates"]
     assert found == {
         "age": "age",
-        "site b": "site == b",
-        "site c": "site == c",
+        "site b": "site in [b] else [a, c]",
+        "site c": "site in [c] else [a, b]",
         "old": "age > 70",
     }
     assert with_categories({**layout, "covariates": found}, table)["covariates"] == found
@@ -217,7 +217,9 @@ def test_the_layouts_rules_of_covariates_are_plain_values(tmp_path):
         "continuous": {"AL": "al"},
         "covariates": {"sex": "sex"},
     }
-    assert json.dumps(with_categories(layout, table)["covariates"]) == '{"sex f": "sex == f"}'
+    assert json.dumps(with_categories(layout, table)["covariates"]) == (
+        '{"sex f": "sex in [f] else [m]"}'
+    )
 
 
 KNEES = """\

@@ -175,7 +175,7 @@ def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: Paire
         "record": record["id"],
         "data": data.name,
         "data_hash": data.hash,
-        "patients": len(trained),
+        "patients": len(set(trained.ids)),
         "patient_hashes": [hashed(patient, data.hash) for patient in trained.ids],
         "usual": usual_of(trained.y.numpy(), data.responses, data.continuous, data.domains),
         "covariates": list(data.covariate_names) if fitted.copula.model.covariates else [],

@@ -18,7 +18,7 @@ MOST_WORDS = 12
 
 def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:
     """Return a layout whose covariates are numbers or rules: ``site: site`` with the words A, B, C
-    in its column, A most often, is ``site B: site == B`` and ``site C: site == C``.
+    in its column, A most often, is ``site B: site in [B] else [A, C]`` and likewise for C.
 
     Raises
     ------
@@ -38,9 +38,16 @@ def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:
                 f"covariate {name!r}: its column holds {len(words)} different words, such as "
                 f"{', '.join(words[:3])}; give a number, or a rule such as '{text} == {words[0]}'."
             )
-        rules = {f"{name} {word}": f"{text} == {word}" for word in words[1:]}
-        found |= rules or {name: text}
+        found |= {f"{name} {word}": _rule(text, word, words) for word in words[1:]} or {name: text}
     return layout | {"covariates": found}
+
+
+def _rule(text: str, word: str, words: list[str]) -> str:
+    """Return the rule of one word; another one that comes later is not observed."""
+    if any(mark in each for each in words for mark in ",[]"):
+        return f"{text} == {word}"
+    others = ", ".join(each for each in words if each != word)
+    return f"{text} in [{word}] else [{others}]"
 
 
 def _words(read: Any, text: Any, frame: pd.DataFrame) -> list[str]:

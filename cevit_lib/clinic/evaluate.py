@@ -93,7 +93,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
             predictions, level=options.level, seen=photographs_of(data), domains=data.domains
         )
         write_table(written, options.table, f"model {options.model.name}")
-    print(f"evaluation on {len(data)} patients in {output} (not for clinical use)")
+    print(f"evaluation on {len(set(data.ids))} patients in {output} (not for clinical use)")
     _say(found, known)
     absent = [name for name in data.responses if name not in found]
     if absent:
@@ -123,7 +123,7 @@ SHOWN = (
 
 def _summary(fit: Fit, data: PairedEyes, options: argparse.Namespace, known: list[str]) -> str:
     notes = fit.notes
-    text = f"{len(data)} patients, predicted by the model {options.model.name}"
+    text = f"{len(set(data.ids))} patients, predicted by the model {options.model.name}"
     if "patients" in notes:
         text += f", which was fitted on {notes['patients']} patients of {notes.get('data')}"
     warned = f'<p class="warn">{escape(in_training(known))}</p>' if known else ""
