@@ -332,6 +332,8 @@ def test_files_that_are_no_table(tmp_path, content, layout, message):
         ({"laterality": {"1": "right"}}, "maps codes to OS or OD"),
         ({"continuous": ["al"]}, "expected a map"),
         ({"size": "big"}, "positive whole number"),
+        ({"limits": {"AL": ["low", 40]}}, "two numbers"),
+        ({"domains": ["OS", "OD", "OU"]}, "two only"),
         ({"eye": None}, "one row a patient"),
         ({"image": "a", "file": "b"}, "not both"),
         ({"decimal": "'"}, "give '.' or ','"),

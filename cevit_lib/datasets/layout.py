@@ -163,8 +163,13 @@ _KINDS = {  # JSON Schema; every other key is text
     **dict.fromkeys(("where", "eyes", "laterality"), _MAP),
     "image": _SIDED,
     "limits": {
-        "additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2},
-        "description": "name: [lowest, highest]",
+        "additionalProperties": {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 2,
+            "items": {"type": "number"},
+        },
+        "description": "name: [lowest, highest], two numbers",
         "type": "object",
     },
     "size": {"type": "integer", "minimum": 1, "description": "a positive whole number"},
