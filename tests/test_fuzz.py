@@ -174,6 +174,7 @@ def run(told: list[str], full: bool, places) -> None:
         patch.setattr(
             "cevit_lib.records.verify.refit_function", lambda study: lambda record: record
         )
+        patch.setattr("cevit_lib.clinic.performance.Judged.performance.__defaults__", (4,))
         patch.setattr("cevit_lib.clinic.download._ask", cut(DataError, "it would ask"))
         patch.setattr("cevit_lib.clinic.download._retrieve", cut(DataError, "it would fetch"))
         if full:
