@@ -113,6 +113,19 @@ def test_a_word_outside_the_vocabulary_is_refused():
         Verdict(FALSE, "because")
 
 
+def test_repairs_that_no_rule_reads_fail():
+    """Of three statements the rule decides by the counter-example alone."""
+    evidence, kept = Evidence(), {}
+    m = evidence.part("truncation")
+    assert max(v["within"] for v in m["limit"].values()) < 0.569 - 0.05
+    assert m["share_discordant_below_rho"] == m["share_derivative_negative"] == 1
+    for strength in (0.5, 2.0):
+        kind = {"distortion": "label-tracking", "strength": strength}
+        kept[strength] = evidence.mean("score-distortions", "maximum-likelihood:r34", **kind)
+    (weak, _), (strong, error) = kept.values()
+    assert strong + 2 * error < weak
+
+
 def higher_r34(record):
     if record["study"] in ("score-distortions", "overfitting-network"):
         for name in filter(lambda name: name.endswith("maximum-likelihood:r34"), record["metrics"]):

@@ -227,9 +227,10 @@ def missing(grid: Grid) -> str:
 
 
 def foretold(folder: Path | None = None) -> str:
-    """Return a Markdown list of the predictions and what became of them."""
+    """Return a Markdown list of the predictions, what became of them, and their rules."""
     return "\n".join(
         f"- {claim.text} **{outcome.word[0].upper()}{outcome.word[1:]}**: {outcome.because}."
+        f"<details><summary>Rule</summary>{claim.rule}</details>"
         for claim, outcome in judge_predictions(folder)
     )
 

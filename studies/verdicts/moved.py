@@ -34,7 +34,7 @@ class Moved:
 _BEFORE = "none: the rule was committed minutes after these records were made, as it stands"
 _WORD = "*Misprint* was not yet a word; it needs, too, a corrected form that holds."
 
-#: Fingerprints of the rules that are younger than their records. With these two the list is closed:
+#: Fingerprints of the rules that are younger than their records. This list and the next are closed:
 #: a rule that moves from now on, one of these too, gets new records.
 YOUNGER = {
     "theorem-2-1": "4ba47d29",
