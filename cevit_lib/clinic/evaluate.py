@@ -15,7 +15,7 @@ from cevit_lib.clinic.configuration import load_data
 from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import known_patients
 from cevit_lib.clinic.page import BEGINNING, paragraph, table
-from cevit_lib.clinic.performance import Answer, Judged, in_words, stated_by
+from cevit_lib.clinic.performance import RESAMPLED, Answer, Judged, in_words, stated_by
 from cevit_lib.clinic.pooled import judge
 from cevit_lib.clinic.predict import data_for, in_training, model_of, predictions_of
 from cevit_lib.clinic.tables import own_or_new, patient_table, photographs_of, write_table
@@ -66,6 +66,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
         )
     judged = judge(predictions, data.y.numpy(), fit.notes.get("usual", {}), data.domains)
     stated = stated_by(options, judged)
+    print(RESAMPLED.format(len(set(judged.ids)), len(judged.answers())), flush=True)
     found = judged.performance(stated, np.random.default_rng(0))
     known = known_patients(data.ids, fit.notes)
     text = parts.document(

@@ -34,6 +34,8 @@ from cevit_lib.metrics import (
 
 LEVELS = ("any", "both")  # questions about a label of both eyes
 REPLICATIONS = 300  # of the bootstrap
+#: What is said before it, for patients and answers.
+RESAMPLED = f"{{}} patients are resampled {REPLICATIONS} times, for the intervals of {{}} answers"
 
 
 @dataclass(frozen=True)

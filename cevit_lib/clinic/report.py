@@ -13,7 +13,7 @@ from cevit_lib.clinic import page as parts
 from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.options import ARMS
 from cevit_lib.clinic.page import BEGINNING, figure, paragraph, table
-from cevit_lib.clinic.performance import Judged, Stated, in_words, stated_by
+from cevit_lib.clinic.performance import RESAMPLED, Judged, Stated, in_words, stated_by
 from cevit_lib.clinic.pooled import fit_records, pool, unsettled
 from cevit_lib.clinic.report_figures import plot_correlation
 from cevit_lib.clinic.tables import own_or_new
@@ -37,6 +37,7 @@ def run_report(options: argparse.Namespace) -> int:
     records = fit_records(options.results, options.study, options.id)
     judged = pool(records)
     stated = stated_by(options, judged)
+    print(RESAMPLED.format(len(set(judged.ids)), len(judged.answers())), flush=True)
     found = judged.performance(stated, np.random.default_rng(0))
     text = page(records, judged, found, stated, options.level)
     write_whole(Path(options.output), text.encode())
