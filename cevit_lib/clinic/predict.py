@@ -36,8 +36,8 @@ def run_predict(options: argparse.Namespace) -> int:
     own_or_new(options.table, f"# {NOT_CLINICAL}")
     fit = model_of(options)
     data = load_data(data_for(fit, options), responses=False)
-    predictions = predictions_of(fit, data, options)
     measured = measured_of(data, options.measured) if options.measured else None
+    predictions = predictions_of(fit, data, options)
     table = patient_table(
         predictions,
         level=options.level,
@@ -112,7 +112,7 @@ def measured_of(data: PairedEyes, eyes: str) -> torch.Tensor:
             y[:, k] = torch.nan
     if not torch.isfinite(y).any():
         raise DataError(
-            f"--measured {eyes}: the table holds no such response of an eye with a photograph; "
+            f"--measured {eyes}: the table holds no such response where there is a photograph; "
             "leave the option out."
         )
     return y
