@@ -152,8 +152,8 @@ MUTATIONS = [
     Mutation(
         "sampler: a proposal is accepted the wrong way round",
         "mcmc",
-        "< proposed - value:",
-        "< value - proposed:",
+        "min(0.0, proposed - value)",
+        "min(0.0, value - proposed)",
         SAMPLING,
         "test_proper_sampler_has_the_likelihoods_mode_and_spread",
     ),
