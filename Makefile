@@ -22,11 +22,13 @@ help:
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV), once: about 3 GB to fetch, 7 GB on disk, nearly all of it PyTorch; 3 to 10 minutes"
-	$(RUN) -m pip install --progress-bar on -r requirements.lock
-	$(RUN) -m pip install --quiet --no-deps -e .
-	@touch $@
+	@mkdir -p $(VENV); mkdir $(VENV)/.busy 2>/dev/null || { echo "another make installs into $(VENV); wait until it is done (if none runs: rmdir $(VENV)/.busy)" >&2; exit 1; }; \
+	trap 'rmdir $(VENV)/.busy' EXIT; trap 'exit 1' HUP INT TERM; set -e; \
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV); \
+	echo "installing into $(VENV), once: about 3 GB to fetch, 7 GB on disk, nearly all of it PyTorch; 3 to 10 minutes"; \
+	$(RUN) -m pip install --progress-bar on -r requirements.lock; \
+	$(RUN) -m pip install --quiet --no-deps -e .; \
+	touch $@
 
 book: $(READY)
 	$(RUN) -m tools.pages build

@@ -226,7 +226,7 @@ def run(folder, text: str, layout: dict, *words, command: str = "check-data") ->
 @pytest.mark.parametrize(
     "change, layout, told",
     [
-        (lambda text: text.replace(",L,", ",1,").replace(",R,", ",2,"), {}, "{2: OD, ...}"),
+        (lambda text: text.replace(",L,", ",1,").replace(",R,", ",2,"), {}, "{2: OD or OS, ...}"),
         (lambda text: re.sub(r"\n\d+", "\n", text), {}, "48 rows without a patient's id"),
         (lambda text: text.replace(",L,", ",R,"), {}, "no response of OS is left, only of OD"),
         (lambda text: text, {"binary": {"DX": "dx >= 2"}}, "24 zeros and 0 ones"),
@@ -291,6 +291,30 @@ def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
     [
         (lambda i, e: f"{-9 if i < 3 else length(i, e)},{label(i, e)}", {}, True, "-9 stands in 6"),
         (lambda i, e: f"{999 if i < 2 else length(i, e)},{label(i, e)}", {}, True, "missing: [999"),
+        (
+            lambda i, e: f"{length(i, e)},{99.9 if i < 2 else 10 + (i + e) % 12}",
+            {"continuous": {"IOP": "dx"}, "binary": {}},
+            True,
+            "99.9 stands in 4 cells beside 10 to 21",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{999 if i < 2 else 50 + (i + e) % 12}",
+            {"binary": {}, "covariates": {"age": "dx"}},
+            True,
+            "999 stands in 4 cells beside 50 to 61",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},7.5",
+            {"binary": {}, "covariates": {"age": "dx"}},
+            True,
+            "covariate 'age' is the same in all",
+        ),
+        (
+            lambda i, e: f"{length(i, e)},{'ABCD'[i % 4]}",
+            {"binary": {}, "covariates": {"site b": "dx in [b] else [a, c]"}},
+            False,
+            "'D' (12): none of the categories a, b, c",
+        ),
         (
             lambda i, e: f"{length(i, e)},{'-9.00' if i < 3 else f'{-8 + i / 4:.2f}'}",
             {"binary": {"HM": "dx <= -6"}},

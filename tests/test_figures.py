@@ -24,6 +24,9 @@ def test_a_figure_is_finished_where_it_is_drawn():
     before = dict(plt.rcParams)
     first, second = line({"scale": "paper"}), line([{"scale": "smoke"}], note="37 of 50 folds")
     assert png(first) == png(line({})) and not plt.get_fignums() and plt.rcParams == before
+    black = {"axes.facecolor": "black", "savefig.facecolor": "black", "lines.linestyle": ":"}
+    with plt.rc_context(black):  # as a matplotlibrc in the current folder would have it
+        assert png(first) == png(line({}))
     assert not first.texts and second.get_suptitle() == "grid not complete: 37 of 50 folds"
     assert [text.get_text() for text in second.texts if "smoke" in text.get_text()]
 

@@ -96,6 +96,9 @@ def test_a_column_of_words_is_one_rule_a_word_but_for_the_most_frequent(tmp_path
         "old": "age > 70",
     }
     assert with_categories({**layout, "covariates": found}, table)["covariates"] == found
+    table.write_text(table.read_text().replace("C,id", "unknown,id"))  # nobody's category
+    found = with_categories({**layout, "covariates": {"site": "site"}}, table)["covariates"]
+    assert found == {"site b": "site in [b] else [a]"}
     with pytest.raises(DataError, match="41 different words"):
         with_categories({**layout, "covariates": {"name": "name"}}, table)
 

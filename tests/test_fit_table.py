@@ -224,18 +224,21 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     words += ["--output", tmp_path / "page.html"]
     rows = read_rows(new / "eyes.csv")
     for row in rows:
-        row[0] = f"B{row[0]}" if row[0] != "007" else "7"  # without its zeros he is still known
+        # without zeros or as a spreadsheet's number he is still known
+        row[0] = {"007": "7", "008": "8.0"}.get(row[0], f"B{row[0]}")
     write_rows(new / "eyes.csv", rows)
     assert cevit(*words, "--table", tmp_path / "predicted.csv") == 0
     said, text = capsys.readouterr().out, (tmp_path / "page.html").read_text()
-    assert "1 of these patients have ids of patients on whom the model was fitted (7)" in said
+    assert "2 of these patients have ids of patients on whom the model was fitted (7, 8.0)" in said
     assert len(read(tmp_path / "predicted.csv")) == 24 and "calibration slope" in said
     for told in ("fitted on 30 patients of eyes", "Recalibration", "in the large", "no skill"):
         assert told in text
-    seen = [[*row[:2], *(row[2:4] if row[1] == "R" else ("", "")), row[4]] for row in rows]
+    seen = [[*row[:2], *((row[2], "-1") if row[1] == "R" else ("", "")), row[4]] for row in rows]
     write_rows(new / "eyes.csv", seen)  # another clinic may have measured right eyes only
     assert cevit(*words) == 0
-    assert "nobody has it observed: AL_OS, HM_OS" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "nobody has it observed: AL_OS, HM_OS" in said and "nan" not in said
+    assert "HM_OD: the same in everybody" in said
     write_rows(new / "eyes.csv", [[*row[:2], "", "", row[4]] for row in rows])
     assert "no response was observed" in said_by(capsys, *words)
 

@@ -396,7 +396,7 @@ def test_outputs_are_not_tracked():
     ]
 
 
-def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
+def test_the_makefile_refuses_an_old_python_and_a_second_installation(tmp_path):
     if not (make := shutil.which("make")):
         pytest.skip("make is not installed, and nobody can use the Makefile here")
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
@@ -405,12 +405,18 @@ def test_the_makefile_refuses_an_old_python_and_says_so(tmp_path):
     pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[1])"
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
     old.chmod(0o755)
-    done = subprocess.run(
-        [make, "book", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode != 0
-    assert "Python 3.11 or newer is needed, this is 3.10" in done.stderr
+
+    def refused(python) -> str:
+        words = [make, "book", f"PYTHON={python}"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode != 0
+        return done.stderr
+
+    assert "Python 3.11 or newer is needed, this is 3.10" in refused(old)
     assert not (tmp_path / ".venv").exists()
+    (tmp_path / ".venv" / ".busy").mkdir(parents=True)
+    assert "another make installs into .venv" in refused(sys.executable)
+    assert [path.name for path in (tmp_path / ".venv").iterdir()] == [".busy"]
 
 
 def test_the_readme_gives_no_verdict_without_a_record():

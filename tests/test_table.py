@@ -253,7 +253,7 @@ def test_codes_for_missing_add_to_the_usual_cells_and_are_compared_as_numbers(tm
 @pytest.mark.parametrize(
     "row, reason, sentence",
     [
-        ("{},1,24,0", "rows of no known eye, their code is '1'", "laterality: {1: OD, ...}"),
+        ("{},1,24,0", "rows of no known eye, their code is '1'", "laterality: {1: OD or OS, ...}"),
         (",OD,24,0", "rows without a patient's id", "no patient's id"),
         ("1.2{}E+11,OD,24,0", "rows whose id was shortened", "keep the column as text"),
     ],
@@ -334,6 +334,8 @@ def test_files_that_are_no_table(tmp_path, content, layout, message):
         ({"size": "big"}, "positive whole number"),
         ({"limits": {"AL": ["low", 40]}}, "two numbers"),
         ({"domains": ["OS", "OD", "OU"]}, "two only"),
+        ({"eyes": {"OS": "l", "OD": "r", "OU": "b"}}, "OS, OD, OU; two only"),
+        ({"covariates": {"refraction": "se"}}, "response 'HM' is made from its column 'se'"),
         ({"eye": None}, "one row a patient"),
         ({"image": "a", "file": "b"}, "not both"),
         ({"decimal": "'"}, "give '.' or ','"),
@@ -419,7 +421,7 @@ def test_a_column_of_each_eye_and_a_suffix_of_file_names(tmp_path):
     data = load(tmp_path, text, layout, images=tmp_path)
     assert data.y.tolist() == [[23, 24.5]]
     assert [path.name for path in data.images.paths[0]] == ["a_f.png", "b_f.png"]
-    with pytest.raises(DataError, match="'AL': expected OS and OD, one text each"):
+    with pytest.raises(DataError, match="'AL': OS; two only, OS and OD"):
         load(tmp_path, text, {**layout, "continuous": {"AL": {"OS": "Left AL"}}})
 
 

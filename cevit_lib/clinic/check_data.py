@@ -19,7 +19,7 @@ import numpy as np
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.doubts import doubts, nothing_left
 from cevit_lib.clinic.folder import Folder, plain
-from cevit_lib.clinic.known import known_patients
+from cevit_lib.clinic.known import known_patients, other_units
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import differences, read_layout
@@ -159,6 +159,8 @@ def _beside_model(data: PairedEyes, layout: Any, notes: dict[str, Any]) -> Itera
     elif notes.get("layout"):
         for said in differences(read_layout(layout), read_layout(notes["layout"])):
             yield Problem(f"{said}: measured labels would mean something else; use one rule")
+    values = dict(zip(data.responses[: data.continuous], data.y.numpy().T, strict=False))
+    yield from (Problem(said, error=False) for said in other_units(values, notes.get("usual", {})))
     if known := known_patients(data.ids, notes):
         yield Problem(
             f"{len(known)} of {len(set(data.ids))} patients have the ids of patients on whom the "

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cevit_lib.datasets.cells import read_cells
 from cevit_lib.datasets.layout import read_layout
-from cevit_lib.datasets.rules import NUMBER, folded
+from cevit_lib.datasets.rules import NUMBER, UNKNOWN, folded
 from cevit_lib.errors import DataError
 
 MOST_WORDS = 12
@@ -38,6 +38,11 @@ def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:
                 f"covariate {name!r}: its column holds {len(words)} different words, such as "
                 f"{', '.join(words[:3])}; give a number, or a rule such as '{text} == {words[0]}'."
             )
+        if len(words) == 1:
+            raise DataError(
+                f"covariate {name!r}: its column holds only {words[0]!r} and tells nobody apart; "
+                "take it out of the layout."
+            )
         found |= {f"{name} {word}": _rule(text, word, words) for word in words[1:]} or {name: text}
     return layout | {"covariates": found}
 
@@ -59,6 +64,7 @@ def _words(read: Any, text: Any, frame: pd.DataFrame) -> list[str]:
     if any(rule.comparison for rule in rules) or len(columns) > 1 or not columns <= set(frame):
         return []
     seen = Counter(folded(cell) for cell in frame[columns.pop()] if not read.is_missing(cell))
+    seen = Counter({word: count for word, count in seen.items() if not UNKNOWN.fullmatch(word)})
     if all(NUMBER.fullmatch(word.replace(",", ".").replace("−", "-")) for word in seen):
         return []
     return [word for word, _ in sorted(seen.items(), key=lambda pair: (-pair[1], pair[0]))]

@@ -17,8 +17,14 @@ from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import Layout
 from cevit_lib.datasets.table import Arranged
 
-#: Numbers that often stand for "not observed".
-CODES = {sign * int(digit * k) for sign in (1, -1) for digit in "789" for k in (1, 2, 3, 4)} | {-1}
+#: Numbers that often stand for "not observed": -1, 9, 99, 99.9, 9.99, 999.9 ...
+CODES = {-1.0} | {
+    sign * int(digit * length) / 10**places
+    for sign in (1, -1)
+    for digit in "789"
+    for length in (1, 2, 3, 4, 5)
+    for places in range(max(1, length - 1))
+}
 #: Words in the name of a measure of an eye: what it is, its lowest and highest value, the unit.
 PLAUSIBLE = [
     ({"al", "axl", "axial"}, "axial length", 15, 40, "mm"),
@@ -82,15 +88,27 @@ def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
         elif k >= data.continuous and not (zeros and ones):
             said = f"response {name!r} has {zeros} zeros and {ones} ones: there is nothing to learn"
             yield Problem(f"{said}; correct its rule, or take it out of the layout")
+    for k, name in enumerate(data.covariate_names):
+        values = data.covariates[:, :, k]
+        if len(values[values.isfinite()].unique()) < 2:
+            yield Problem(
+                f"covariate {name!r} is the same in all in whom it is observed, or in nobody; fill "
+                "its column, or take it out of the layout"
+            )
 
 
 def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     """Return the columns of numbers with the responses that are read from them."""
     columns: dict[str, list[str]] = {}
-    for name, text in (layout.continuous | layout.binary).items():
+    for name, text in (layout.continuous | layout.binary | layout.covariates).items():
         for eye in layout.domains:
             rule = layout.criterion(text, eye)
-            if name in layout.continuous or rule.comparison and not (rule.of_text or rule.zeros):
+            if (
+                name not in layout.binary
+                and not rule.comparison
+                or rule.comparison
+                and not (rule.of_text or rule.zeros)
+            ):
                 columns.setdefault(rule.column, []).append(name)
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 

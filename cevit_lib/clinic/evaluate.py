@@ -13,7 +13,7 @@ from scipy.special import expit
 from cevit_lib.clinic import page as parts
 from cevit_lib.clinic.configuration import load_data
 from cevit_lib.clinic.intervals import tail
-from cevit_lib.clinic.known import known_patients
+from cevit_lib.clinic.known import known_patients, other_units
 from cevit_lib.clinic.page import BEGINNING, paragraph, table
 from cevit_lib.clinic.performance import RESAMPLED, Answer, Judged, in_words, stated_by
 from cevit_lib.clinic.pooled import judge
@@ -68,11 +68,11 @@ def run_evaluate(options: argparse.Namespace) -> int:
     stated = stated_by(options, judged)
     print(RESAMPLED.format(len(set(judged.ids)), len(judged.answers())), flush=True)
     found = judged.performance(stated, np.random.default_rng(0))
-    known = known_patients(data.ids, fit.notes)
+    warned = _warned(data, fit, judged)
     text = parts.document(
         f"Evaluation on {data.name}",
         [
-            _summary(fit, data, options, known),
+            _summary(fit, data, options, warned),
             "<h2>Patients</h2>",
             parts.flow_table(data.notes.get("flow")),
             parts.characteristics({data.name: judged.y}, judged),
@@ -95,20 +95,35 @@ def run_evaluate(options: argparse.Namespace) -> int:
         )
         write_table(written, options.table, f"model {options.model.name}")
     print(f"evaluation on {len(set(data.ids))} patients in {output} (not for clinical use)")
-    _say(found, known)
+    _say(found, warned)
     absent = [name for name in data.responses if name not in found]
     if absent:
         print(f"not judged, for nobody has it observed: {', '.join(absent)}")
     return 0
 
 
-def _say(found: dict[str, dict[str, Interval]], known: list[str]) -> None:
+def _warned(data: PairedEyes, fit: Fit, judged: Judged) -> list[str]:
+    """Return what makes these numbers mean something else than they seem to."""
+    known, answers = known_patients(data.ids, fit.notes), judged.answers()
+    said = [in_training(known)] if known else []
+    said += other_units(
+        {a.name: a.seen for a in answers if not a.label}, fit.notes.get("usual", {})
+    )
+    one = [a.name for a in answers if a.label and np.unique(a.seen[np.isfinite(a.seen)]).size == 1]
+    if one:
+        said.append(
+            f"{', '.join(one)}: the same in everybody, so that detection and calibration cannot be "
+            "judged"
+        )
+    return said
+
+
+def _say(found: dict[str, dict[str, Interval]], warned: list[str]) -> None:
     for name, of in found.items():
-        shown = [f"{metric} {of[metric].value:.3g}" for metric in SHOWN if metric in of]
+        there = [metric for metric in SHOWN if metric in of and np.isfinite(of[metric].value)]
+        shown = [f"{metric} {of[metric].value:.3g}" for metric in there]
         print(f"  {name}: {', '.join(shown)}")
-    print(in_words(found))
-    if known:
-        print(in_training(known))
+    print(in_words(found), *warned, sep="\n")
 
 
 #: What the terminal shows of an answer.
@@ -122,13 +137,12 @@ SHOWN = (
 )
 
 
-def _summary(fit: Fit, data: PairedEyes, options: argparse.Namespace, known: list[str]) -> str:
+def _summary(fit: Fit, data: PairedEyes, options: argparse.Namespace, warned: list[str]) -> str:
     notes = fit.notes
     text = f"{len(set(data.ids))} patients, predicted by the model {options.model.name}"
     if "patients" in notes:
         text += f", which was fitted on {notes['patients']} patients of {notes.get('data')}"
-    warned = f'<p class="warn">{escape(in_training(known))}</p>' if known else ""
-    return paragraph(f"{text}.") + warned
+    return paragraph(f"{text}.") + "".join(f'<p class="warn">{escape(one)}</p>' for one in warned)
 
 
 def recalibrated(answer: Answer) -> list[tuple[str, float, float, float]]:

@@ -6,11 +6,26 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
+from cevit_lib.clinic.folder import plain
+
 
 def hashed(patient: str, salt: str) -> str:
-    """Return what stands for a patient's id in a saved model: 085 and 85 are the same."""
-    plain = patient.lstrip("0").casefold()
-    return hashlib.sha256(f"{salt}\0{plain}".encode()).hexdigest()[:16]
+    """Return what stands for a patient's id in a saved model: 085, 85 and 85.0 are the same."""
+    return hashlib.sha256(f"{salt}\0{plain(patient)}".encode()).hexdigest()[:16]
+
+
+def other_units(values: dict[str, np.ndarray], usual: dict[str, float]) -> list[str]:
+    """Return a sentence on each measure that lies as far from its mean in the fit as another unit
+    brings it: more than four times the SD of what was observed.
+    """
+    return [
+        f"{name} is {seen.mean():.3g} on average, in the fit {usual[name]:.3g}: another unit?"
+        for name, all_ in values.items()
+        if len(seen := all_[np.isfinite(all_)]) > 1
+        and abs(seen.mean() - usual.get(name, np.nan)) > 4 * seen.std() > 0
+    ]
 
 
 def known_patients(ids: Iterable[str], notes: dict[str, Any]) -> list[str]:

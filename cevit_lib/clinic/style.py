@@ -112,7 +112,7 @@ def drawn(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
         records = [one for each in data for one in (each if isinstance(each, list) else [each])]
         smoke |= any(isinstance(r, dict) and r.get("scale") == "smoke" for r in records)
-        with warnings.catch_warnings(), plt.rc_context(_RC):
+        with warnings.catch_warnings(), plt.style.context(["default", _RC]):
             # seaborn's grids lay themselves out first; the layout below replaces theirs
             warnings.filterwarnings("ignore", "The figure layout has changed")
             figure = draw(*data, **options)
@@ -176,6 +176,9 @@ def png(figure: Figure) -> bytes:
     """Return a figure as a picture of pixels, 1,080 across the page; equal figures are equal
     bytes.
     """
+    from matplotlib import style
+
     stream = io.BytesIO()
-    figure.savefig(stream, dpi=150, bbox_inches="tight", metadata={"Software": None})
+    with style.context("default"):  # not a matplotlibrc of the current folder
+        figure.savefig(stream, dpi=150, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()

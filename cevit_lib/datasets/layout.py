@@ -73,7 +73,7 @@ class Layout:
         Responses that hold for the patient, not for an eye: one column of ``y``. In a long table
         both rows must agree.
     limits : dict
-        Name of a response to ``[lowest, highest]``; a number outside is an error.
+        Name of a response or covariate to ``[lowest, highest]``; a number outside is an error.
     where : dict
         Only rows whose column has that text, such as ``{visit: 1}``; the others are counted.
     missing : tuple of str
@@ -220,7 +220,9 @@ def _sided(values: dict[str, Any], where: str) -> dict[str, Any]:
     def renamed(key: str, mapping: dict[str, str]) -> dict[str, str]:
         found = {known.get(folded(name), name): text for name, text in mapping.items()}
         if set(found) != set(names):
-            raise DataError(f"{where}, {key!r}: expected {names[0]} and {names[1]}, one text each.")
+            raise DataError(
+                f"{where}, {key!r}: {', '.join(mapping)}; two only, {names[0]} and {names[1]}."
+            )
         return found
 
     values["eyes"] = renamed("eyes", values.get("eyes") or {name: name for name in names})
@@ -267,12 +269,15 @@ def _check(layout: Layout, where: str) -> None:
         raise DataError(
             f"{where} names no response: give 'continuous', 'binary' or both. {EXAMPLE}"
         )
-    strange = [name for name in (*layout.patient_level, *layout.limits) if name not in names]
+    strange = [name for name in layout.patient_level if name not in names]
+    names += layout.covariates
+    strange += [name for name in layout.limits if name not in names]
     if strange or len(set(names)) < len(names):
         raise DataError(
-            f"{where}: {strange or names}: each response has its own name, and only responses have "
-            "a level or limits."
+            f"{where}: {strange or names}: each response and covariate has its own name, and only "
+            "responses have a level, they and covariates limits."
         )
+    _refuse_answers(layout, where)
     for name, text in layout.continuous.items():
         if any(layout.criterion(text, eye).comparison for eye in layout.domains):
             raise DataError(
@@ -291,6 +296,21 @@ def _check(layout: Layout, where: str) -> None:
                 f"{layout.one} holds {{eye}}, or is named for each as {{{layout.domains[0]}: a, "
                 f"{layout.domains[1]}: b}}, that of a response under 'patient_level' does not; or "
                 "name the column 'eye' of a long table."
+            )
+
+
+def _refuse_answers(layout: Layout, where: str) -> None:
+    """Refuse a covariate from which a response could be read off."""
+    made = {
+        layout.criterion(text, eye).column: name
+        for name, text in (layout.continuous | layout.binary).items()
+        for eye in layout.domains
+    }
+    for name, text in layout.covariates.items():
+        for column in {layout.criterion(text, eye).column for eye in layout.domains} & set(made):
+            raise DataError(
+                f"{where}, covariate {name!r}: the response {made[column]!r} is made from its "
+                f"column {column!r}, so nothing would be left to predict; take it out."
             )
 
 

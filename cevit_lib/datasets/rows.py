@@ -72,7 +72,7 @@ def _wrong(
         left, right = layout.domains
         said = (
             f"{code!r} is no known code of {layout.one}; write {right} or {left}, or declare it: "
-            f"'laterality: {{{code or 1}: {right}, ...}}'"
+            f"'laterality: {{{code or 1}: {right} or {left}, ...}}'"
         )
         return f"rows of no known {organ}, their code is {code!r}", said, layout.eye
     if earlier:

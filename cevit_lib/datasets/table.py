@@ -211,8 +211,8 @@ def arrange(
     values = Values(used, lines, layout, mark, problems)
     columns = _responses(values)
     covariates = [
-        [values.read("", text, eye) for eye in layout.domains]
-        for text in layout.covariates.values()
+        [values.read(name, text, eye) for eye in layout.domains]
+        for name, text in layout.covariates.items()
     ]
     problems += values.doubts(error=responses)
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))

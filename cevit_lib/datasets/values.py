@@ -66,7 +66,7 @@ class Values:
         self._absent = functools.cache(self.layout.is_missing)
 
     def read(self, name: str, text: str | dict[str, str], eye: str) -> np.ndarray:
-        """Return a response (or, without its name, a covariate) of one eye of everybody."""
+        """Return a response or a covariate of one eye of everybody."""
         criterion, lines = self.layout.criterion(text, eye), self.lines[eye]
         values = self._values_of(name, criterion)
         if name in self.layout.binary and criterion.column in self.frame:
@@ -114,7 +114,10 @@ class Values:
         column, binary = criterion.column, name in self.layout.binary
         if criterion.of_text:
             texts = self._texts(column)
-            return criterion.holds(texts).mask(texts.map(self._absent).astype(bool))
+            values = criterion.holds(texts).mask(texts.map(self._absent).astype(bool))
+            if name in self.layout.covariates:
+                self._unheard(criterion, texts[values.isna()])
+            return values
         said = "is no number; correct it, or leave the cell empty for not observed"
         if binary and not criterion.comparison:
             said += f"; of words make a rule, such as '{name}: {column} == yes'"
@@ -128,6 +131,15 @@ class Values:
         odd = values.notna() & ~values.isin([0, 1]) & binary
         said = "is no binary response; write 0 or 1, or a rule in the layout"
         return self._without(values, odd, column, said)
+
+    def _unheard(self, criterion: Criterion, texts: pd.Series) -> None:
+        """Tell once a column which words of a covariate are none of its categories."""
+        strange = texts[~texts.map(self._absent).astype(bool)]
+        known = ", ".join(sorted((*criterion.words, *criterion.zeros)))
+        said = f"{counted(strange)}: none of the categories {known}, so not observed"
+        problem = Problem(said, None, criterion.column, error=False)
+        if len(strange) and problem not in self.problems:
+            self.problems.append(problem)
 
     def told(self) -> dict[str, str]:
         """Return for each label what it was made from: every value, its count and its result."""
