@@ -78,6 +78,14 @@ def test_the_first_epoch_has_the_responses_sd_and_no_correlation(data, whole):
     assert losses[2][0] == losses[1][0] and losses[2][1] != losses[1][1]
 
 
+def test_progress_says_the_estimate(data, caplog):
+    with caplog.at_level("INFO", "cevit_lib.training"):
+        fit = trained(data, recipe=Recipe(1, 2e-3, 32))
+    (line,) = [r.getMessage() for r in caplog.records if "epoch" in r.getMessage()]
+    rho12 = float(fit.parameters.correlation[0, 1])
+    assert line.startswith("one stage: epoch 1 of 1, sigma ") and f"Gamma {rho12:.2f} " in line
+
+
 def test_estimates_of_cross_fitted_outputs_come_from_networks_that_left_the_patients_out(data):
     found = trained(data, OneStage(estimate_on="cross-fitted", folds=2), Recipe(2, 2e-3, 32))
     seen = trained(data, OneStage(estimate_on="train"), Recipe(2, 2e-3, 32))

@@ -88,7 +88,7 @@ class Watch(logging.Handler):
         earlier = sum(self.stages[name] for name in names[: names.index(stage)])
         self.done = self.before + earlier + done
         self.made, self.spent, self.last = self.made + 1, self.spent + now - self.last, now
-        self._show(f"{stage}, epoch {done} of {of}", done == of)
+        self._show(f"{stage}, epoch {done} of {of}{getattr(record, 'said', '')}", done == of)
 
     def left(self) -> str:
         """Return about how long the rest takes, from the epochs (and estimates) so far."""

@@ -212,7 +212,8 @@ def train(
             entry["seconds"] = time.perf_counter() - start
             if progress.add(entry, trainer.spread() < COLLAPSED):
                 raise TrainingError(_collapse_message(entry, recipe))
-            LOG.info("%s: epoch %d of %d", stage.stage, entry["epoch"], recipe.epochs)
+            done, said = (stage.stage, entry["epoch"], recipe.epochs), spoken(entry)
+            LOG.info(f"%s: epoch %d of %d{said}", *done, extra={"said": said})
     return progress.trace
 
 
@@ -358,6 +359,16 @@ class NetworkTrainer(Trainer):
             warn_of_compiler(far, self.device)
             return self.model
         return program
+
+
+def spoken(entry: dict[str, Any]) -> str:
+    """Return what an epoch's estimate says, empty where nothing was estimated."""
+    if "estimate" not in entry:
+        return ""
+    gamma, scale = (np.array(entry["estimate"][name]) for name in ("correlation", "scale"))
+    above = gamma[np.triu_indices(len(gamma), 1)]
+    told = [" ".join(f"{value:.2f}" for value in values) for values in (scale, above)]
+    return f", sigma {told[0]}, Gamma {told[1]}"
 
 
 def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
