@@ -26,17 +26,22 @@ _SCALARS = {
 }
 
 
-def at_least(lowest: float, whole: bool = True) -> Callable[[str], float]:
-    """Return a reader of a command's numbers: finite, not below ``lowest``, whole unless told."""
+def at_least(
+    lowest: float, whole: bool = True, at_most: float = float("inf")
+) -> Callable[[str], float]:
+    """Return a reader of a command's numbers: finite, between two limits, whole unless told."""
 
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not lowest <= value < 1e15 or (whole and value != int(value)):
+        if not lowest <= value <= min(at_most, 1e15) or (whole and value != int(value)):
             kind = "whole number" if whole else "number"
-            raise argparse.ArgumentTypeError(f"{text!r}: give a {kind} of at least {lowest:g}")
+            upper = f" and at most {at_most:g}" if at_most < float("inf") else ""
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: give a {kind} of at least {lowest:g}{upper}"
+            )
         return int(value) if whole else value
 
     return read
@@ -99,9 +104,9 @@ def check_output(
     if path.exists() and path.is_dir() != (kind == "folder"):
         seen, other = ("folder", "file") if path.is_dir() else ("file", "folder")
         raise OutputError(f"{said} is a {seen}; name a {other} to write.")
-    if path.is_file() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
+    if path.exists() and any(os.path.exists(one) and path.samefile(one) for one in inputs):
         raise OutputError(
-            f"{said} is read by this command and left as it is; name another file to write."
+            f"{said} is read by this command and left as it is; name another {kind} to write."
         )
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     there = there.parent if kind == "file" and there == path else there

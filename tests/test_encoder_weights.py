@@ -217,6 +217,7 @@ def test_what_is_left_out_and_what_is_not_known_is_said(tmp_path):
         (lambda state: {k: v for k, v in state.items() if "qkv" not in k}, "4 missing, such as b"),
         (lambda state: state | {"more": torch.zeros(1)}, "1 unknown, such as more"),
         (lambda state: state | {"norm.bias": torch.zeros(3)}, "1 of another shape"),
+        (lambda state: state | {"norm.bias": torch.zeros(24, dtype=torch.int8)}, "of another type"),
         (lambda state: state | {"pos_embed": torch.zeros(3)}, "do not fit the backbone"),
     ],
 )

@@ -249,6 +249,7 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("predict {model} {eyes} --table {csv}", "left as it is"),
         ("fit {eyes} {layout} --table {layout_file}", "left as it is"),
         ("predict {model} {eyes} --table {photos}", "is a folder"),
+        ("fit {eyes} {layout} --save {photos}", "is read by this command and left as it is"),
         ("fit --csv {csv} {layout}", "--csv needs --images"),
         ("predict {model} --csv {csv} {new}", "--csv needs --images"),
         ("fit --csv {csv} --data synthetic", "--data grape or synthetic"),

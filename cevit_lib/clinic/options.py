@@ -78,7 +78,7 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file with the backbone's weights: timm's, RETFound's, an MAE's, DINOv2's or DINOv3's",
     )
-    for name, number in (("mean", at_least(0, whole=False)), ("std", RATE)):
+    for name, number in (("mean", at_least(0, False, 1)), ("std", at_least(1e-12, False, 1))):
         add(
             f"--{name}",
             type=number,
@@ -108,13 +108,13 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=COUNT, help="patients per step")
     add(
         "--rotation",
-        type=at_least(0, whole=False),
+        type=at_least(0, False, 180),
         default=0.0,
         help="photographs are turned anew in every step, up to so many degrees to either side",
     )
     add(
         "--colour",
-        type=at_least(0, whole=False),
+        type=at_least(0, False, 1),
         default=0.0,
         help="their brightness, contrast and saturation change by up to this share, as 0.2",
     )

@@ -117,7 +117,7 @@ def load_weights(model: nn.Module, weights: Weights) -> None:
     Raises
     ------
     DataError
-        Some are missing, unknown, of another shape or not finite; the message counts them.
+        Some are missing, unknown, of another shape or type or not finite; the message counts them.
     """
     fitted = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
@@ -175,6 +175,11 @@ def misfits(
         "unknown": found.keys() - expected,
         "of another shape": shapes,
         "not finite": {name for name in shared - shapes if not found[name].isfinite().all()},
+        "of another type": {  # whole numbers of a quantised file mean something else
+            name
+            for name in shared - shapes
+            if found[name].is_floating_point() != own[name].is_floating_point()
+        },
     }
 
 
