@@ -100,9 +100,9 @@ def test_recalibration_in_the_large_and_with_a_slope_mends_what_was_planted():
 def test_another_unit_is_told_and_another_clinics_mean_is_not():
     lengths = np.linspace(22, 26, 41)  # mm
     for factor, told in ((0.1, "AL is 2.4 on average, in the fit 24"), (1000, "another unit?")):
-        (said,) = other_units({"AL": factor * lengths}, {"AL": 24.0})
+        (said,) = other_units(factor * lengths[:, None], ("AL",), {"AL": 24.0})
         assert told in said
-    assert other_units({"AL": lengths + 2, "SE": lengths}, {"AL": 24.0}) == []
+    assert other_units(np.c_[lengths + 2, lengths], ("AL", "SE"), {"AL": 24.0}) == []
 
 
 def test_any_and_both_are_judged_where_both_eyes_are_known_and_come_from_the_copula():

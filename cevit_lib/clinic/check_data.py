@@ -159,8 +159,9 @@ def _beside_model(data: PairedEyes, layout: Any, notes: dict[str, Any]) -> Itera
     elif notes.get("layout"):
         for said in differences(read_layout(layout), read_layout(notes["layout"])):
             yield Problem(f"{said}: measured labels would mean something else; use one rule")
-    values = dict(zip(data.responses[: data.continuous], data.y.numpy().T, strict=False))
-    yield from (Problem(said, error=False) for said in other_units(values, notes.get("usual", {})))
+    measures, usual = data.responses[: data.continuous], notes.get("usual", {})
+    for said in other_units(data.y.numpy(), measures, usual):
+        yield Problem(said, error=False)
     if known := known_patients(data.ids, notes):
         yield Problem(
             f"{len(known)} of {len(set(data.ids))} patients have the ids of patients on whom the "

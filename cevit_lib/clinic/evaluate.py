@@ -106,9 +106,8 @@ def _warned(data: PairedEyes, fit: Fit, judged: Judged) -> list[str]:
     """Return what makes these numbers mean something else than they seem to."""
     known, answers = known_patients(data.ids, fit.notes), judged.answers()
     said = [in_training(known)] if known else []
-    said += other_units(
-        {a.name: a.seen for a in answers if not a.label}, fit.notes.get("usual", {})
-    )
+    measures, usual = data.responses[: data.continuous], fit.notes.get("usual", {})
+    said += other_units(judged.y, measures, usual)
     one = [a.name for a in answers if a.label and np.unique(a.seen[np.isfinite(a.seen)]).size == 1]
     if one:
         said.append(

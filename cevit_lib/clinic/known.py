@@ -16,13 +16,13 @@ def hashed(patient: str, salt: str) -> str:
     return hashlib.sha256(f"{salt}\0{plain(patient)}".encode()).hexdigest()[:16]
 
 
-def other_units(values: dict[str, np.ndarray], usual: dict[str, float]) -> list[str]:
-    """Return a sentence on each measure that lies as far from its mean in the fit as another unit
-    brings it: more than four times the SD of what was observed.
+def other_units(y: np.ndarray, measures: tuple[str, ...], usual: dict[str, float]) -> list[str]:
+    """Return a sentence on each measure, one of the first columns of ``y``, that lies as far from
+    its mean in the fit as another unit brings it: more than four times the SD of what was observed.
     """
     return [
         f"{name} is {seen.mean():.3g} on average, in the fit {usual[name]:.3g}: another unit?"
-        for name, all_ in values.items()
+        for name, all_ in zip(measures, y.T, strict=False)
         if len(seen := all_[np.isfinite(all_)]) > 1
         and abs(seen.mean() - usual.get(name, np.nan)) > 4 * seen.std() > 0
     ]

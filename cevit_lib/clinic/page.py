@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from html import escape
 from typing import Any
 
@@ -14,6 +13,7 @@ from scipy.stats import norm
 from cevit_lib.clinic.check_data import characteristic
 from cevit_lib.clinic.performance import Answer, Judged, Stated, in_words
 from cevit_lib.clinic.report_figures import plot_agreement, plot_calibrated, plot_predicted
+from cevit_lib.clinic.style import png
 from cevit_lib.metrics import Interval, calibration_curve
 
 BEGINNING = "<!doctype html>\n<!-- cevit report; not for clinical use -->"
@@ -83,9 +83,7 @@ def _cell(value: Any) -> str:
 
 def figure(picture: Any, caption: str) -> str:
     """Return a matplotlib figure as HTML, its bytes inside."""
-    buffer = io.BytesIO()
-    picture.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
-    code = base64.b64encode(buffer.getvalue()).decode()
+    code = base64.b64encode(png(picture)).decode()
     text = escape(caption)
     image = f'<img alt="{text}" src="data:image/png;base64,{code}">'
     return f"<figure>{image}<figcaption>{text}</figcaption></figure>"

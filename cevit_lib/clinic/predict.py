@@ -12,7 +12,7 @@ import torch
 
 from cevit_lib.clinic.configuration import data_configuration, load_data, table_configuration
 from cevit_lib.clinic.intervals import tail
-from cevit_lib.clinic.known import known_patients
+from cevit_lib.clinic.known import known_patients, other_units
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
@@ -184,7 +184,9 @@ def _say(
         print(in_training(known))
     measures = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
     if measured is not None:
-        print(f"updated by what was measured in {measures} patients")
+        usual = fit.notes.get("usual", {})
+        strange = other_units(measured.numpy(), data.responses[: data.continuous], usual)
+        print(f"updated by what was measured in {measures} patients", *strange, sep="\n")
     elif measures and options.csv is not None:
         print(
             f"the table holds responses of {measures} patients, which were not looked at; "
