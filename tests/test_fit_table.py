@@ -139,6 +139,8 @@ def test_the_same_command_again_fits_nothing(done, eyes, capsys):
     words = ["fit", *own(eyes), *SHORT, "--results", done]
     assert cevit(*words, "--workers", "3") == 0  # the number of readers is no part of a fit
     assert capsys.readouterr().out.count("exists, skipped") == 2
+    assert cevit(*words, "--fold", "2", "--fold", "2") == 0  # no patient counts twice
+    assert "1 of 2 folds; predictions of 15 patients" in capsys.readouterr().out
     assert cevit(*words, "--batch-size", "7", "--save", done / "models") == 2
     assert "is the model of another fit" in capsys.readouterr().err
 
@@ -272,6 +274,7 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("evaluate {model} {eyes} --layout {higher} --output {report}", "use the model's rule"),
         ("predict {model} {eyes} {new} --measured --layout {higher}", "use the model's rule"),
         ("evaluate {model} {eyes} --output {csv}", "left as it is"),
+        ("evaluate {model} {eyes} --output {report} --table {report}", "named for two outputs"),
         ("evaluate {model} --csv {csv} --images {photos} --within AL", "write NAME=NUMBER"),
     ],
 )

@@ -190,6 +190,7 @@ def test_usual_names_need_no_layout(tmp_path):
         ("sex != F", "F", 0),
         ("a b == 2", 2.0, 1),
         ("dx == glaucoma", "Glaucoma ", 1),
+        ("dx == 'glaucoma'", "Glaucoma", 1),
         ("dx == glaucoma", "ungradable", NAN),
         ("dx != normal", "nicht beurteilbar", NAN),
         ("dx != normal", "glaucoma?", NAN),

@@ -76,7 +76,8 @@ def _check(options: argparse.Namespace) -> None:
 def _run_folds(options: argparse.Namespace) -> int:
     crew = processes()  # of several that fit together all train, and the first one writes
     data = load_data(data_configuration(options))
-    folds = [*(options.fold or range(1, options.folds + 1)), *([0] if options.final else [])]
+    asked = dict.fromkeys(options.fold or range(1, options.folds + 1))  # no fold counts twice
+    folds = [*asked, *([0] if options.final else [])]
     # what is wrong with all stops here
     wanted = [FoldOfFit(options, data, configuration_of(options, fold)) for fold in folds]
     if crew.main and labels_of(wanted[0].configuration["data"]) > MOST_TOGETHER:

@@ -311,7 +311,7 @@ def stated_of(words: list[str] | None, option: str) -> dict[str, float]:
         except ValueError:
             found[name] = nan
         if not name or not found[name] > 0:
-            raise ParameterError(f"{option} {word}: write NAME=NUMBER, such as AL=0.5.")
+            raise ParameterError(f"{option} {word}: write NAME=NUMBER above zero, such as AL=0.5.")
     return found
 
 

@@ -106,7 +106,8 @@ class Criterion:
                 f"rule {text!r}: {limit!r} is no number to compare with; "
                 "write it as 'se <= -6', and 'else' only behind ==, in and contains."
             )
-        words = () if ordered else _words(limit) if "in" in comparison else (folded(limit),)
+        one = (folded(limit.strip("\"'")),)
+        words = () if ordered else _words(limit) if "in" in comparison else one
         return cls(column, comparison, limit, words, _words(zeros))
 
     @property
