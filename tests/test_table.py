@@ -249,6 +249,8 @@ def test_codes_for_missing_add_to_the_usual_cells_and_are_compared_as_numbers(tm
     rows += [("2", "OS", "", "-1,25"), ("2", "OD", "n/a", "-9,5")]
     data = load(tmp_path, long_text(";", rows), {**LONG, "missing": [-9, "999.0"]})
     np.testing.assert_equal(data.y.tolist(), [[NAN, 24.5, NAN, NAN], [NAN, NAN, 0, 1]])
+    rows = [("999" if row[0] == "2" else "9", *row[1:]) for row in rows]  # ids are no measurements
+    assert load(tmp_path, long_text(";", rows), {**LONG, "missing": [-9, 999]}).ids == ("9", "999")
 
 
 @pytest.mark.parametrize(
@@ -330,6 +332,7 @@ def test_files_that_are_no_table(tmp_path, content, layout, message):
         ({"binary": {"HM": "se =< -6"}}, "'=<' is no comparison"),
         ({"binary": {"HM": "se = 1"}}, "'=' is no comparison"),
         ({"patient_level": ["XX"]}, "'XX'"),
+        ({"continuous": {"": "al"}}, "has its own name"),
         ({"laterality": {"1": "right"}}, "maps codes to OS or OD"),
         ({"continuous": ["al"]}, "expected a map"),
         ({"size": "big"}, "positive whole number"),

@@ -272,7 +272,7 @@ def _check(layout: Layout, where: str) -> None:
     strange = [name for name in layout.patient_level if name not in names]
     names += layout.covariates
     strange += [name for name in layout.limits if name not in names]
-    if strange or len(set(names)) < len(names):
+    if strange or "" in names or len(set(names)) < len(names):
         raise DataError(
             f"{where}: {strange or names}: each response and covariate has its own name, and only "
             "responses have a level, they and covariates limits."

@@ -60,13 +60,13 @@ def _wrong(
 ) -> tuple[str, ...]:
     """Return why a row cannot be used, the sentence and the column; ``("",)`` where it can."""
     organ, (patient, visit) = layout.organ, owner
-    if layout.is_missing(patient):
+    if _nameless(patient, layout):
         said = "no patient's id; fill it in (also below merged cells) or delete the row"
         return "rows without a patient's id", said, layout.patient
     if re.fullmatch(r"\d([.,]\d+)?E\+?\d+", patient):
         said = f"{patient!r}: a spreadsheet program shortened this id; fetch the table again and "
         return "rows whose id was shortened", f"{said}keep the column as text", layout.patient
-    if layout.visit and layout.is_missing(visit):
+    if layout.visit and _nameless(visit, layout):
         return "rows without a visit", "no visit; fill it in or delete the row", layout.visit
     if layout.eye and folded(code) not in layout.codes:
         left, right = layout.domains
@@ -83,6 +83,11 @@ def _wrong(
         )
         return "rows that repeat another", said, layout.patient
     return ("",)
+
+
+def _nameless(text: str, layout: Layout) -> bool:
+    """Tell whether a name is missing; patient 999 is somebody where 999 is no measurement."""
+    return layout.is_missing(text) and not text.isdigit()
 
 
 def row_counts(whole: pd.DataFrame, kept: pd.DataFrame, rejected: Counter) -> dict[str, int]:
