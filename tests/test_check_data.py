@@ -457,6 +457,10 @@ def test_a_table_is_compared_with_a_model(tmp_path, capsys):
     assert cli.main(words) == 0
     out = capsys.readouterr().out
     assert "1 of 2 patients have the ids of patients on whom the model was fitted ('001')" in out
+    (tmp_path / "eyes.csv").write_text(slim.replace("eye\n", "eye,DX\n").replace("R\n", "R,1\n"))
+    assert cli.main(words) == 0
+    assert "no column 'dx' (nearest: 'DX'): nothing of it is observed" in capsys.readouterr().out
+    (tmp_path / "eyes.csv").write_text(slim)
     for binary, told in (({"DX": "dx >= 2"}, "'DX' is 'dx >= 2' in this"), ({"D": "dx"}, "D_OS")):
         assert run(tmp_path, GOOD, {**PLAIN, "binary": binary}, "--model", model) == 1
         assert told in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ def arrange(
         table = read_cells(table, *known)
     layout = layout or guess_layout(list(table.frame))
     _require_columns(table, layout, responses)
-    problems, frame = list(table.problems), chosen_rows(table.frame, layout)
+    problems, frame = [*table.problems, *_misnamed(table, layout)], chosen_rows(table.frame, layout)
     lines, owners, rejected = placed_rows(frame, layout, problems)
     used = frame[frame.index.isin(lines.to_numpy().ravel())]
     mark = decimal_mark(_numeric_cells(used, layout), layout.decimal)
@@ -264,6 +265,13 @@ def _require_columns(cells: Cells, layout: Layout, responses: bool) -> None:
             f"table {cells.facts['file']} lacks the columns {named}; it has "
             f"{', '.join(cells.frame)}. Correct the layout: names are compared letter by letter."
         )
+
+
+def _misnamed(cells: Cells, layout: Layout) -> Iterator[Problem]:
+    """Yield which columns that may be lacking seem to be there under another name."""
+    for name in sorted({criterion.column for criterion in _criteria(layout)} - set(cells.frame)):
+        if near := nearest(name, cells.frame, 0.8):
+            yield Problem(f"no column {name!r}{near}: nothing of it is observed", error=False)
 
 
 def _criteria(layout: Layout) -> set[Criterion]:

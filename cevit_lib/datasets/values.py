@@ -16,11 +16,11 @@ LISTED, LISTED_TEXTS = 12, 60  # values of a label that are listed one by one
 RESULTS = {1.0: "1", 0.0: "0"}
 
 
-def nearest(wanted: str, there) -> str:
+def nearest(wanted: str, there, alike: float = 0.5) -> str:
     """Say which of some texts is nearest to the one that was looked for, or nothing."""
     there = list(map(str, there))
     folded = {text.casefold(): text for text in there}
-    near = difflib.get_close_matches(str(wanted).casefold(), folded, 1, 0.5)
+    near = difflib.get_close_matches(str(wanted).casefold(), folded, 1, alike)
     return f" (nearest: {folded[near[0]]!r})" if near else ""
 
 
