@@ -49,6 +49,19 @@ def test_with_two_labels_and_with_independent_ones_it_is_the_whole_likelihood():
     torch.testing.assert_close(PairwiseCopulaLoss(alone)(outputs, y), CopulaLoss(alone)(outputs, y))
 
 
+def test_other_parameters_make_another_loss_and_come_back_from_its_state():
+    """Training in one stage renews them after an epoch, and a checkpoint brings them back."""
+    outputs, y = patients(30, 2, 5, 0.5)
+    first, second = (CopulaParameters(exchangeable(7, rho), [2.0, 2.0]) for rho in (0.1, 0.5))
+    loss, again = copula_loss(first), copula_loss(first)
+    before, wanted = loss(outputs, y), copula_loss(second)(outputs, y)
+    loss.set_parameters(second)
+    assert before != wanted
+    torch.testing.assert_close(loss(outputs, y), wanted, rtol=0, atol=0)
+    again.load_state_dict(loss.state_dict())
+    torch.testing.assert_close(again(outputs, y), wanted, rtol=0, atol=0)
+
+
 def test_three_labels_in_pairs_are_the_sum_of_their_pairs():
     outputs, y = patients(30, 1, 3, 0.5)
     parameters = CopulaParameters(exchangeable(4, 0.5), [2.0])

@@ -114,7 +114,7 @@ class CopulaLoss(nn.Module):
         return f"{self.copula!r}, reduction={self.reduction!r}, validate={self.validate}"
 
 
-class PairwiseCopulaLoss(nn.Module):
+class PairwiseCopulaLoss(CopulaLoss):
     r"""Minus the composite log-likelihood of pairs of labels, for labels too many to be taken
     together.
 
@@ -138,16 +138,9 @@ class PairwiseCopulaLoss(nn.Module):
     Sinica 21, 2011).
     """
 
-    def __init__(
-        self,
-        parameters: CopulaParameters,
-        reduction: str = "sum",
-        validate: bool = True,
-        missing: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.copula, self.reduction = parameters, _known(reduction)
-        self.validate, self.missing = validate, missing
+    def set_parameters(self, parameters: CopulaParameters) -> None:
+        """Keep these parameters, and a loss for each pair of labels."""
+        self.copula = parameters
         lengths = list(range(parameters.p0))
         pairs = combinations(range(parameters.p0, parameters.p), 2)
         self.columns = [lengths] if lengths else []
@@ -155,7 +148,8 @@ class PairwiseCopulaLoss(nn.Module):
         self.weights = [1 - parameters.p1 / 2] if lengths else []
         self.weights += [1 / (parameters.p1 - 1)] * (len(self.columns) - len(self.weights))
         self.parts = nn.ModuleList(
-            CopulaLoss(parameters.margin(columns), "none", validate) for columns in self.columns
+            CopulaLoss(parameters.margin(columns), "none", self.validate)
+            for columns in self.columns
         )
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -269,12 +263,9 @@ class UncertaintyWeightedLoss(nn.Module):
             outputs, y = same_dtype(outputs, y)
             observed = ~torch.isnan(y)
             y = torch.where(observed, y, 0.0)
-            squared = 0.5 * (outputs[..., : self.p0] - y[..., : self.p0]).square()
-            crossed = nn.functional.binary_cross_entropy_with_logits(
-                outputs[..., self.p0 :], y[..., self.p0 :], reduction="none"
-            )
+            squared, crossed = _squared_and_crossed(outputs, y, self.p0)
             log_scale = self.PACE * self.log_scale[..., None, :].to(outputs)
-            terms = torch.cat([squared, crossed], -1) * (-2 * log_scale).exp() + log_scale
+            terms = torch.cat([0.5 * squared, crossed], -1) * (-2 * log_scale).exp() + log_scale
             return torch.where(observed, terms, 0.0).sum(-1).mean(-1)
 
 
@@ -283,14 +274,19 @@ def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tens
     if missing:
         observed = ~torch.isnan(y)
         y = torch.where(observed, y, 0.0)  # before any arithmetic: no NaN can reach a gradient
-    squared = (outputs[:, :p0] - y[:, :p0]).square()
-    crossed = nn.functional.binary_cross_entropy_with_logits(
-        outputs[:, p0:], y[:, p0:], reduction="none"
-    )
+    squared, crossed = _squared_and_crossed(outputs, y, p0)
     if missing:
         squared = torch.where(observed[:, :p0], squared, 0.0)
         crossed = torch.where(observed[:, p0:], crossed, 0.0)
     return squared.sum(-1) + crossed.sum(-1)
+
+
+def _squared_and_crossed(outputs: Tensor, y: Tensor, p0: int) -> tuple[Tensor, Tensor]:
+    """Return squared errors (..., n, p0) and cross entropies (..., n, p1)."""
+    crossed = nn.functional.binary_cross_entropy_with_logits(
+        outputs[..., p0:], y[..., p0:], reduction="none"
+    )
+    return (outputs[..., :p0] - y[..., :p0]).square(), crossed
 
 
 def _known(reduction: str) -> str:
