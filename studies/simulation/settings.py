@@ -26,7 +26,16 @@ FURTHER = ("empirical, further", "algorithm 3, paper, further", "algorithm 3, ex
 FURTHER_RECIPE = {"epochs": 10, "learning_rate": 1e-4}
 CANDIDATES = tuple(product((6, 9), (5e-4, 7e-4, 1e-3)))
 """Epochs in all and rate: what every arm may choose from, on other data sets."""
-TUNED: dict[str, dict[str, Any]] = {}
+TUNED: dict[str, dict[str, Any]] = {
+    "empirical": {"epochs": 9, "learning_rate": 1e-3},
+    "uncertainty": {"epochs": 9, "learning_rate": 1e-3},
+    "independence": {"epochs": 9, "learning_rate": 1e-3},
+    "matched": {"epochs": 6, "learning_rate": 7e-4},
+    "algorithm 3, paper": {"epochs": 9, "learning_rate": 7e-4},
+    "algorithm 3, exact": {"epochs": 9, "learning_rate": 1e-3},
+    "one stage": {"epochs": 6, "learning_rate": 1e-3},
+    "one stage, true Gamma": {"epochs": 6, "learning_rate": 1e-3},
+}
 """Each arm's choice: lowest mean held-out criterion of the last epoch in ``simulation-tuning``."""
 
 PAPER = {
