@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cevit_lib import estimation
-from cevit_lib.clinic.augment import Augmentation
+from cevit_lib.clinic.augment import augment
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
 from cevit_lib.clinic.performance import usual_of
@@ -158,7 +158,7 @@ def build_model(
         normalise=data.name != "synthetic",
     )
     if "augmentation" in configuration:
-        Augmentation(**configuration["augmentation"]).watch(network)
+        augment(network, **configuration["augmentation"])
     return network
 
 
