@@ -2,6 +2,7 @@
 raised ends as one sentence."""
 
 import argparse
+import difflib
 import errno
 import os
 import re
@@ -45,6 +46,13 @@ def at_least(
         return int(value) if whole else value
 
     return read
+
+
+def nearest(wanted: object, there: Iterable[object], alike: float = 0.5) -> str:
+    """Say which of some texts is nearest to the one that was looked for, or nothing."""
+    known = {str(text).casefold(): str(text) for text in there}
+    near = difflib.get_close_matches(str(wanted).casefold(), known, 1, alike)
+    return f" (nearest: {known[near[0]]!r})" if near else ""
 
 
 def read_mapping(

@@ -17,10 +17,13 @@ from cevit_lib.datasets import (
     hold_out,
     load_grape,
     read_image,
-    regression_functions,
     split_by_patient,
 )
-from cevit_lib.datasets.synthetic import CODE_CORRELATION, TEXT_CORRELATION
+from cevit_lib.datasets.synthetic import (
+    CODE_CORRELATION,
+    TEXT_CORRELATION,
+    regression_functions,
+)
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 
 
@@ -48,7 +51,7 @@ def synthetic(request) -> SyntheticPairs:
 
 def test_pixels_and_errors_have_the_printed_moments(synthetic):
     images = synthetic.images[:, :, 0].numpy().astype(float)
-    text = synthetic.truth.process == "text"
+    text = synthetic.notes["process"] == "text"
     variance, printed = (0.5, TEXT_CORRELATION) if text else (0.25, CODE_CORRELATION)
     for block, mean, var in (
         (images[..., -24:, -24:], 0.5, 0.25),
@@ -68,10 +71,10 @@ def test_pixels_and_errors_have_the_printed_moments(synthetic):
 
 def test_regression_functions_read_only_pixels_one_to_nine(synthetic):
     images = synthetic.images[:50, :, 0].numpy().copy()
-    g1, g2 = regression_functions(images, synthetic.truth.process)
+    g1, g2 = regression_functions(images, synthetic.notes["process"])
     torch.testing.assert_close(torch.from_numpy(g1), synthetic.truth.g1[:50])
     images[..., 9:, :] = images[..., :, 9:] = 99.0
-    changed = regression_functions(images, synthetic.truth.process)
+    changed = regression_functions(images, synthetic.notes["process"])
     np.testing.assert_array_equal(changed, (g1, g2))
 
 
@@ -355,15 +358,17 @@ def test_what_is_wrong_in_grape_is_named(little_grape, old, new, message):
         load_grape(little_grape, size=8)
 
 
-def test_without_data_the_message_says_what_to_set_and_where_to_get_it(monkeypatch, tmp_path):
+def test_without_data_the_message_says_what_to_set_and_where_to_get_it(
+    monkeypatch, tmp_path_factory, little_grape
+):
     monkeypatch.delenv("CEVIT_DATA", raising=False)
     with pytest.raises(DataError, match="CEVIT_DATA.*10.6084/m9.figshare.c.6406319"):
         load_grape()
     with pytest.raises(DataError, match="pairs.csv|named after roi"):
-        load_grape(tmp_path)
+        load_grape(tmp_path_factory.mktemp("empty"))
     for words in ({"images": "whole"}, {"missing": "all"}):
         with pytest.raises(ParameterError, match="give '"):
-            load_grape(tmp_path, **words)
+            load_grape(little_grape, size=8, **words)
 
 
 def test_grape_has_112_complete_pairs(grape_folder):

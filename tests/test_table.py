@@ -326,7 +326,7 @@ def test_files_that_are_no_table(tmp_path, content, layout, message):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"binray": {}}, "unknown key 'binray', perhaps 'binary'"),
+        ({"binray": {}}, "unknown key 'binray' .nearest: 'binary'"),
         ({"continuous": {"AL": "al >= 26"}}, "'al >= 26' is a rule; put it under 'binary'"),
         ({"binary": {"HM": "se <= high"}}, "'high' is no number"),
         ({"binary": {"HM": "se =< -6"}}, "'=<' is no comparison"),
@@ -342,7 +342,7 @@ def test_files_that_are_no_table(tmp_path, content, layout, message):
         ({"covariates": {"refraction": "se"}}, "response 'HM' is made from its column 'se'"),
         ({"eye": None}, "one row a patient"),
         ({"image": "a", "file": "b"}, "not both"),
-        ({"decimal": "'"}, "give '.' or ','"),
+        ({"decimal": "'"}, "expected '.' or ','"),
     ],
 )
 def test_a_wrong_layout_is_named(tmp_path, change, message):

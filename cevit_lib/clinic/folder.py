@@ -26,7 +26,7 @@ from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.datasets.rules import folded
 from cevit_lib.datasets.table import Arranged, Paths
-from cevit_lib.datasets.values import nearest
+from cevit_lib.edge import nearest
 
 IMAGES = ".jpg .jpeg .png .tif .tiff .bmp .webp .dcm .jp2 .gif .heic .heif .avif".split()
 SEARCHES = 20  # absent files for which the nearest name is looked for
