@@ -41,7 +41,7 @@ def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
     ``(members, b, p)``.
     """
     members, b, p = outputs.shape
-    terms = EmpiricalLoss(p0=p // 2, reduction="none", validate=False, missing=False)
+    terms = EmpiricalLoss(p0=p // 2, reduction="none", validate=False)
     return terms(outputs.flatten(0, 1), y.flatten(0, 1)).view(members, b).mean(1)
 
 
