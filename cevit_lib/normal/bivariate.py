@@ -12,11 +12,9 @@ from torch import Tensor
 
 from cevit_lib.normal.central import LARGEST, PlackettNodes
 from cevit_lib.normal.univariate import (
-    HALF_LOG_TWO_PI,
     SQRT_HALF,
     SQRT_TWO_PI,
     Elementwise,
-    log_normal_cdf,
     may_branch,
     normal_cdf,
 )
@@ -136,8 +134,7 @@ def log_cdf_of_pairs(
     value = probability.log()
     hard = ~(probability > LEAST[digits]) | (rho.abs() > LARGEST)
     if hard.any():
-        few = limits[hard]
-        far = log_wedge_value(few[:, 0], few[:, 1], rho[hard])
-        exponent = log_normal_cdf(other[hard]) - 0.5 * few * few - HALF_LOG_TWO_PI
-        value[hard], slopes[hard] = far, torch.exp(exponent - far.unsqueeze(-1))
+        few, own = limits[hard].unbind(-1), rho[hard]
+        value[hard] = log_wedge_value(*few, own)
+        slopes[hard] = torch.stack(log_wedge_slopes(*few, own, value[hard])[:2], -1)
     return value, slopes

@@ -26,16 +26,18 @@ from cevit_lib.normal.univariate import (
 SHIFTS = 8
 ROOM = 2**17  # points times observations worked on at a time
 PRIMES = (2, 3, 5, 7, 11, 13, 17)
+# drawn at import: torch.func.vmap allows no random numbers
+SHIFT = torch.rand(
+    len(PRIMES), SHIFTS, 1, generator=torch.Generator().manual_seed(20_041), dtype=torch.float64
+)
 
 
 @functools.lru_cache(maxsize=16)
 def _lattice(points: int, dimension: int, device: torch.device) -> Tensor:
     """Points in the unit cube, (dimension, points)."""
     each = points // SHIFTS
-    generator = torch.Generator().manual_seed(20_041)
-    shift = torch.rand(dimension, SHIFTS, 1, generator=generator, dtype=torch.float64)
     step = torch.tensor(PRIMES[:dimension], dtype=torch.float64).sqrt()[:, None, None]
-    raw = torch.frac(step * torch.arange(1, each + 1, dtype=torch.float64) + shift)
+    raw = torch.frac(step * torch.arange(1, each + 1, dtype=torch.float64) + SHIFT[:dimension])
     return (2 * raw - 1).abs().clamp(1e-12, 1 - 1e-12).flatten(1).to(device)
 
 

@@ -73,11 +73,19 @@ class Elementwise(torch.autograd.Function):
     ``backward``.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*(v for v in inputs if isinstance(v, Tensor)), output)
+
+    @classmethod
+    def vmap(cls, info, in_dims, *operands):
+        whole = list(operands)
+        for i, (operand, dim) in enumerate(zip(operands, in_dims, strict=True)):
+            if dim is not None:
+                whole[i] = operand.movedim(dim, 0)
+            elif isinstance(operand, Tensor):
+                whole[i] = operand.expand(info.batch_size, *operand.shape)
+        return cls.apply(*whole), 0
 
 
 class _LogNormalCDF(Elementwise):
