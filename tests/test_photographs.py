@@ -296,6 +296,9 @@ def test_tables_and_pictures_have_every_arm_and_the_papers_rows(made):
     gains = tables.gains_of_dependence(plain, made["photographs-disrupted"])
     assert len(gains) == 6 and len(figures.plot_disruption(gains).axes) == 3
     assert figures.plot_plane(tables.shown_plane(records)).axes
+    assert "where the eyes are strangers" in tables.answer(rows, gains)
+    weights = tables.weights_table(records)
+    assert weights["fits"].tolist() == [4, 4] and not weights["labels_used"].any()
 
 
 # ---------------------------------------------------------------- the default of `cevit fit`

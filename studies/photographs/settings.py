@@ -54,6 +54,7 @@ SMOKE = PAPER | {
         "num_heads": 2,
         "patch_size": 8,
     },
+    "renewed_every": 1,
     "recipe": PAPER["recipe"] | {"epochs": 2},
     "pretraining": {
         "steps": 4,

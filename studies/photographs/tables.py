@@ -241,23 +241,43 @@ def shown_plane(records: Iterable[dict]) -> dict | None:
     return next((record for record in records if record.get("columns")), None)
 
 
+def answer(rows: pd.DataFrame, gains: pd.DataFrame) -> str:
+    """Say what the records say of the dependence: of margins, of pairs, and of strangers."""
+    row = _dependence(rows)
+    pairs, others = (
+        gains[(gains["pairs"] == kind) & (gains["gain"] == GAINS["log score"])].iloc[0]
+        for kind in ("own", "strangers'")
+    )
+    return (
+        f"Training under the dependence changes the error of the thickness by {_range(row)} um, "
+        f"**{row['word']}** beside matched independence. What joins the eyes adds "
+        f"{_range(pairs)} nats to the log score of a held-out pair, and {_range(others)} where "
+        "the eyes are strangers."
+    )
+
+
 def say_smallest(rows: pd.DataFrame) -> str:
     """Say what so few pairs can see at all."""
-    row = rows[(rows["label"] == "dependence") & (rows["metric"] == "MAE")].iloc[0]
+    row = _dependence(rows)
     unseen = int((rows["word"] == "not distinguishable").sum())
-    share = abs(row["smallest"] / row["mean_b"])
     return (
         f"With power 0.8 this design sees a difference of **{row['smallest']:.2f} um** in the "
-        f"error of the thickness, {share:.1%} of it, and a smaller one less often; of the "
-        f"{len(rows)} comparisons above {unseen} are not distinguishable, which is not to say "
-        "equal."
+        f"error of the thickness, {row['smallest'] / row['mean_b']:.1%} of it, and a smaller one "
+        f"less often; of the {len(rows)} comparisons above {unseen} are not distinguishable, "
+        "which is not to say equal."
     )
 
 
-def say(row: dict[str, Any]) -> str:
-    """Return a comparison as a sentence."""
-    return (
-        f"{row['label']}: {row['metric']} {row['mean_a']:.3f} against {row['mean_b']:.3f}, "
-        f"difference {row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}): "
-        f"**{row['word']}**."
-    )
+def _dependence(rows: pd.DataFrame) -> pd.Series:
+    return rows[(rows["label"] == "dependence") & (rows["metric"] == "MAE")].iloc[0]
+
+
+def _range(row: pd.Series) -> str:
+    return f"{row['difference']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
+
+
+def weights_table(records: Iterable[dict]) -> pd.DataFrame:
+    """Return which weights made the records: one row for each file, and how many fits read it."""
+    told = [r["parameters"]["weights"] for r in records]
+    table = pd.DataFrame(told).groupby("hash", sort=False)
+    return table.first().assign(fits=table.size()).rename_axis("weights")
