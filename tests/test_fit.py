@@ -93,14 +93,6 @@ def test_refit_gives_the_same_numbers(done):
     assert json.loads(json.dumps(again["parameters"])) == record["parameters"]
 
 
-def test_predict_writes_the_saved_models_table(done, tmp_path):
-    words = ["--model", done / "models" / "fold-2", "--table", tmp_path / "new.csv"]
-    words += ["--data", "synthetic", "--n", "12"]
-    assert fit.run_predict(options(*words, command="predict")) == 0
-    assert (tmp_path / "new.csv").read_text().startswith("# not for clinical use; model fold-2")
-    assert len(pd.read_csv(tmp_path / "new.csv", comment="#")) == 12
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

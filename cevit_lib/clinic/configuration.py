@@ -24,18 +24,15 @@ from cevit_lib.paths import granted_cores
 from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
-PLACES = ("folder", "csv", "photographs", "workers")
+PLACES = ("folder", "csv", "photographs")
 #: Option -> its default, and the data that it is for.
 APPLIES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "layout": (None, ("table",)),
-    "workers": (1, ("table",)),
     "data_folder": (None, ("grape",)),
     **dict.fromkeys(("images", "size"), (None, ("table", "grape"))),
     "mirror": (False, ("table", "grape")),
     "n": (2000, ("synthetic",)),
     "window": (None, ("synthetic",)),
-    "process": ("text", ("synthetic",)),
-    "data_seed": (0, ("synthetic",)),
 }
 
 
@@ -56,8 +53,7 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
     refuse_idle(options)
     if options.csv is not None:
         layout = declared_layout(options.csv, options.layout)
-        tiny = getattr(options, "backbone", "tiny") == "tiny"
-        usual = DEFAULTS["table"]["size"] if tiny else FULL_SIZE
+        usual = DEFAULTS["table"]["size"] if options.backbone == "tiny" else FULL_SIZE
         layout["size"] = options.size or layout.get("size") or usual
         layout["mirror"] = options.mirror or layout.get("mirror", False)
         return table_configuration(options, layout)
@@ -65,8 +61,8 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         return {
             "name": "synthetic",
             "n": options.n,
-            "process": options.process,
-            "data_seed": options.data_seed,
+            "process": "text",
+            "data_seed": 0,
             "window": options.window or DEFAULTS["synthetic"]["window"],
         }
     images = options.images or "roi"
@@ -92,7 +88,7 @@ def refuse_idle(options: argparse.Namespace) -> None:
     """
     kind = "table" if options.csv is not None else options.data
     for name, (usual, kinds) in APPLIES.items():
-        if kind not in kinds and getattr(options, name, usual) != usual:
+        if kind not in kinds and getattr(options, name) != usual:
             places = " or ".join("--csv" if one == "table" else f"--data {one}" for one in kinds)
             raise ParameterError(
                 f"--{name.replace('_', '-')} is for {places} and would be ignored; leave it out."
@@ -110,7 +106,6 @@ def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> 
         "layout": layout,
         "csv": options.csv,
         "photographs": Path(options.images),
-        "workers": options.workers,
     }
 
 
@@ -288,7 +283,7 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "by CEVIT_IMAGES."
         )
     table, layout = Path(table), configuration["layout"]
-    report = check(table, Path(folder), layout, granted_cores(), responses)
+    report = check(table, Path(folder), layout, responses)
     if report.errors:
         kinds = [line.strip() for line in gathered(report.errors, 1)]
         more = f"; {len(report.errors)} errors in all" if len(kinds) > 3 else ""
@@ -298,5 +293,5 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "lists everything."
         )
     print(f"{table.name}:", "\n".join(report.told()), flush=True)
-    images = replace(report.data.images, workers=configuration.get("workers") or 1)
+    images = replace(report.data.images, workers=granted_cores())
     return report.data.replace(images=images)
