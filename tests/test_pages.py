@@ -34,6 +34,18 @@ def test_the_book_builds_with_warnings_as_errors(stages):
     assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
 
 
+def test_every_record_that_a_rule_names_is_shown(stages):
+    """By a page of evidence: the page of verdicts reads them all."""
+    from studies.verdicts import CLAIMS
+
+    chapters = [page.stem for page in pages.chapters(ROOT) if page.stem != "verdicts"]
+    lists = [(ROOT / "build" / "executed" / f"{name}.json").read_text() for name in chapters]
+    read = [Path(name) for each in lists for name in json.loads(each)]
+    shown = {path.parent.name for path in read if path.parent.parent.name == "results"}
+    named = {study for claim in CLAIMS for study in claim.studies}
+    assert not named - shown, "drawn by no page but that of verdicts"
+
+
 # --- the scan of executed notebooks
 
 
