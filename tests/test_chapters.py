@@ -199,9 +199,6 @@ NOT_YET = {
     "simulation",
     "ablation",
     "real_eyes",
-    "only_the_loss",
-    "your_eyes",
-    "stronger_covariance",
 }
 PART = parts(ROOT)
 WALK = [each for each in CHAPTERS if PART[each.stem] in ("Build it", "Does it help?", "Use it")]
