@@ -175,6 +175,9 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     }  # named only where asked for: they are no part of what identifies a plain fit
     further = {key: value for key, value in further.items() if value is not None}
     stages = {"warm_up": "", "copula": "copula_"}
+    algorithm = {}
+    if options.algorithm == "one-stage":
+        stages, algorithm = {"one_stage": ""}, {"algorithm": options.algorithm}
     recipes = {
         stage: {name: chosen[prefix + name] for name in ("epochs", "learning_rate")} | further
         for stage, prefix in stages.items()
@@ -184,11 +187,12 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "encoder": encoder,
         "recipes": recipes,
         "batch_size": chosen["batch_size"],
-        "estimator": options.estimator or usual_estimator(data),
+        "estimator": options.estimator or usual_estimator(data, options.algorithm),
         "estimate_on": chosen["estimate_on"],
         "preset": options.preset,
         "folds": options.folds,
         "fold": fold,
+        **algorithm,
         **_estimator_settings(options),
         **_augmentation(options, data),
     }
@@ -214,31 +218,28 @@ def labels_of(data: dict[str, Any]) -> int:
     return sum(1 if name in whole else 2 for name in layout.get("binary", ()))
 
 
-def usual_estimator(data: dict[str, Any]) -> str:
+def usual_estimator(data: dict[str, Any], algorithm: str = "feasible") -> str:
     """Return the estimator that is taken where none is named."""
-    return "exact-em" if labels_of(data) <= MOST_TOGETHER else "pairwise"
+    if labels_of(data) > MOST_TOGETHER:
+        return "pairwise"
+    return "exact-em" if algorithm == "feasible" else "maximum-likelihood"
 
 
 def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the estimator's settings; a plain fit has none, and its identity names none."""
-    count, told = options.max_iter, f"--max-iter {options.max_iter}"
-    if options.preset is not None and options.estimator is not None:
-        raise ParameterError(
-            f"--estimator does not go with --preset {options.preset}, which has its own."
-        )
-    if count is None:
-        return {}
-    if count < 1:
-        raise ParameterError(f"{told}: the estimator needs at least one iteration.")
-    if options.preset is not None:
-        raise ParameterError(
-            f"--max-iter does not go with --preset {options.preset}, which has its own estimator."
-        )
-    if options.estimator == "gaussian-score":
-        raise ParameterError(
-            "--max-iter does not go with --estimator gaussian-score, which does not iterate."
-        )
-    return {"estimator_settings": {"max_iter": count}}
+    one_stage, without = options.algorithm == "one-stage", options.estimator == "gaussian-score"
+    for asked, taken, idle in (
+        (options.preset, f"--preset {options.preset}", ("estimator", "max_iter")),
+        (one_stage, "--algorithm one-stage", ("preset", "copula_epochs", "copula_learning_rate")),
+        (without, "--estimator gaussian-score", ("max_iter",)),
+    ):
+        for name in idle:
+            if asked and getattr(options, name) is not None:
+                said = f"--{name.replace('_', '-')} does not go with {taken}"
+                raise ParameterError(f"{said}, which leaves nothing to it; leave one of them out.")
+    return (
+        {} if options.max_iter is None else {"estimator_settings": {"max_iter": options.max_iter}}
+    )
 
 
 def study_of(configuration: dict[str, Any]) -> str:

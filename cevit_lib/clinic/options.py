@@ -101,6 +101,13 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "--algorithm",
+        choices=("feasible", "one-stage"),
+        default="feasible",
+        help="the paper's Algorithm 3, or the copula loss from the start, its parameters estimated "
+        "after every epoch (--epochs, --learning-rate)",
+    )
     add("--epochs", type=COUNT, help="epochs of the warm-up")
     add("--copula-epochs", type=COUNT, help="epochs under the copula loss (and of the control)")
     add("--learning-rate", type=RATE, help="of the warm-up")
@@ -121,9 +128,10 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--estimator",
         choices=sorted(ESTIMATORS),
-        help="of the copula parameters (default: exact-em, for more than four labels pairwise)",
+        help="of the copula parameters (default: exact-em, in one stage maximum-likelihood, for "
+        "more than four labels pairwise)",
     )
-    add("--max-iter", type=SEED, help="most iterations of the estimator (default: its own)")
+    add("--max-iter", type=COUNT, help="most iterations of the estimator (default: its own)")
     add(
         "--estimate-on", choices=("held-out", "train", "cross-fitted"), help="whose outputs it sees"
     )

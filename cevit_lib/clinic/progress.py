@@ -30,6 +30,8 @@ def stages_of(configuration: dict[str, Any]) -> dict[str, int]:
     crossed = CROSS_FITS * (configuration["estimate_on"] == "cross-fitted")
     if configuration["preset"] == "paper":
         epochs, crossed = {"warm_up": PAPER_WARM_UP.epochs, "copula": PAPER_COPULA.epochs}, 0
+    if "one_stage" in epochs:
+        return dict.fromkeys(("one stage", ARMS[1]), epochs["one_stage"])
     first, further = epochs["warm_up"], epochs["copula"]
     crosses = {f"cross-fit {number + 1}": first for number in range(crossed)}
     return {"warm-up": first, **crosses, "copula": further, ARMS[1]: further}

@@ -84,7 +84,8 @@ def _card(record: dict[str, Any], responses: tuple[str, ...]) -> str:
         + (f", LoRA of rank {e['lora_rank']}" if e["lora_rank"] else ", trained in full"),
         "Weights it starts from": record["notes"].partition(";")[0].partition(": ")[2],
         "Training": "; ".join(training),
-        "Copula parameters": f"{c['estimator']}, on {c['estimate_on']} outputs, then held fixed",
+        "Copula parameters": f"{c['estimator']}, on {c['estimate_on']} outputs, "
+        + ("again after every epoch" if "one_stage" in c["recipes"] else "then held fixed"),
         f"Missing {organ}s and responses": "kept; they enter the likelihood of what was observed",
         "Layout": c["data"].get("layout", c["data"]),
     }
