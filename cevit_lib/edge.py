@@ -2,7 +2,8 @@
 raised ends as one sentence."""
 
 import argparse
-import errno
+import contextlib
+import difflib
 import os
 import re
 import sys
@@ -25,6 +26,14 @@ _SCALARS = {
     "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+",
 }
 
+#: What :func:`why` says, to what can be done.
+_REMEDIES = {
+    "the disk is full": "free some space and give the same command again",
+    "No such file or directory": "look at the name",
+    "Permission denied": "name a place where you may read and write",
+    "Read-only file system": "name a place where you may read and write",
+}
+
 
 def at_least(
     lowest: float, whole: bool = True, at_most: float = float("inf")
@@ -32,19 +41,22 @@ def at_least(
     """Return a reader of a command's numbers: finite, between two limits, whole unless told."""
 
     def read(text: str) -> float:
-        try:
+        with contextlib.suppress(ValueError):
             value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not lowest <= value <= min(at_most, 1e15) or (whole and value != int(value)):
-            kind = "whole number" if whole else "number"
-            upper = f" and at most {at_most:g}" if at_most < float("inf") else ""
-            raise argparse.ArgumentTypeError(
-                f"{text!r}: give a {kind} of at least {lowest:g}{upper}"
-            )
-        return int(value) if whole else value
+            if lowest <= value <= min(at_most, 1e15) and not (whole and value % 1):
+                return int(value) if whole else value
+        kind = "whole number" if whole else "number"
+        upper = f" and at most {at_most:g}" if at_most < float("inf") else ""
+        raise argparse.ArgumentTypeError(f"{text!r}: give a {kind} of at least {lowest:g}{upper}")
 
     return read
+
+
+def nearest(wanted: object, there: Iterable[object], alike: float = 0.5) -> str:
+    """Say which of some texts is nearest to the one that was looked for, or nothing."""
+    known = {str(text).casefold(): str(text) for text in there}
+    near = difflib.get_close_matches(str(wanted).casefold(), known, 1, alike)
+    return f" (nearest: {known[near[0]]!r})" if near else ""
 
 
 def read_mapping(
@@ -151,13 +163,12 @@ def guarded(
     except CevitError as error:
         status, said = getattr(error, "exit_status", refused), str(error)
     except Exception as error:
-        status, said = refused, in_words(error)
-        if isinstance(error, ModuleNotFoundError) and not (error.name or "cevit_lib").startswith(
-            "cevit_lib"
-        ):
-            said = f"the package {error.name!r} is not installed; {missing(error.name)}"
-        elif said is None:
-            status, said = FAULT_OF_OURS, _fault_of_ours(error)
+        package = isinstance(error, ModuleNotFoundError) and error.name
+        if package and not package.startswith("cevit_lib"):
+            told = f"the package {package!r} is not installed; {missing(package)}"
+        else:
+            told = in_words(error)
+        status, said = (refused, told) if told else (FAULT_OF_OURS, _fault_of_ours(error))
     print(f"{name}: {said}", file=sys.stderr)
     return status
 
@@ -171,19 +182,11 @@ def in_words(error: BaseException) -> str | None:
         )
     if isinstance(error, UnicodeError):
         return f"what should be text in UTF-8 is not ({text}); save it as UTF-8 and try again."
-    if not isinstance(error, OSError):
-        return "the disk is full or gone; free some space" if torn_write(error) else None
-    place = f"{error.filename}: " if error.filename else ""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            told = "the disk is full; free some space and give the same command again."
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            told = f"{error.strerror}; name a place where you may read and write."
-        case errno.ENOENT:
-            told = "does not exist; look at the name."
-        case _:
-            told = f"{error.strerror or text}; name another place or look at this one."
-    return place + told
+    if not isinstance(error, OSError) and not torn_write(error):
+        return None
+    name = getattr(error, "filename", None)
+    remedy = _REMEDIES.get(why(error), "name another place, or look at this one")
+    return f"{f'{name}: ' if name else ''}{why(error)}; {remedy}."
 
 
 def _fault_of_ours(error: BaseException) -> str:
@@ -191,10 +194,8 @@ def _fault_of_ours(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     said = f"a fault of the program ({what}, {os.path.basename(last.filename)}:{last.lineno})"
-    try:
-        handle, path = tempfile.mkstemp(prefix="cevit-fault-", suffix=".txt")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
-            traceback.print_exception(error, file=stream)
-    except OSError:
-        return said
-    return f"{said}; please report it with {path}, which says how it came about."
+    kept = {"prefix": "cevit-fault-", "suffix": ".txt", "encoding": "utf-8", "errors": "replace"}
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile("w", delete=False, **kept) as to:
+        traceback.print_exception(error, file=to)
+        said += f"; please report it with {to.name}, which says how it came about."
+    return said

@@ -6,8 +6,8 @@ import errno
 import glob
 import os
 import re
+import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +26,10 @@ def project_root() -> Path:
     """
     if os.environ.get("CEVIT_ROOT"):
         return Path(os.environ["CEVIT_ROOT"]).expanduser().resolve()
-    for start in (Path.cwd(), Path(__file__).resolve().parent):
-        for folder in (start, *start.parents):
-            if (folder / "_toc.yml").is_file() and (folder / "cevit_lib").is_dir():
-                return folder
-    return Path.cwd()
+    starts = Path.cwd(), Path(__file__).resolve().parent
+    folders = (folder for start in starts for folder in (start, *start.parents))
+    roots = (f for f in folders if (f / "_toc.yml").is_file() and (f / "cevit_lib").is_dir())
+    return next(roots, Path.cwd())
 
 
 def results_folder() -> Path:
@@ -76,18 +75,14 @@ def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
     OutputError
         The disk is full or takes nothing; the message names the file.
     """
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, f".{glob.escape(path.name)}.*.tmp")
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
-        )
-        with os.fdopen(handle, "wb") as stream:
+        with open(temporary, "xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())  # or a power cut could leave the name without the content
-        os.chmod(temporary, 0o644)
         if before is not None and path.is_file():
             os.replace(path, before)  # a kill before the next line leaves this one, which is whole
         os.replace(temporary, path)
@@ -101,9 +96,8 @@ def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
     finally:
         # after a success the name is gone; after anything else, a Ctrl-C included, the half file is
         # removed
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def sweep(folder: Path, pattern: str) -> None:

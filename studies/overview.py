@@ -1,17 +1,18 @@
 """Pictures that more than one page shows: four answers of two eyes, and the paper's Algorithm 3 as
 a flow.
 
-``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.png``.
+``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.svg``.
 """
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure, png
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from cevit_lib.normal import bivariate_normal_cdf
 from cevit_lib.paths import project_root
 
@@ -150,4 +151,5 @@ def algorithm_three() -> Figure:
 
 
 if __name__ == "__main__":
-    (project_root() / "assets" / "four_cells.png").write_bytes(png(four_cells()))
+    with matplotlib.rc_context({"svg.hashsalt": "cevit"}):
+        four_cells().savefig(project_root() / "assets" / "four_cells.svg", metadata={"Date": None})

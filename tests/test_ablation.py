@@ -386,7 +386,7 @@ def test_pictures_draw_what_they_are_given(made):
 
 @pytest.fixture(scope="module")
 def stored():
-    return load_records("ablation", expected=100)
+    return load_records("ablation")
 
 
 def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):

@@ -456,7 +456,7 @@ def test_a_table_is_compared_with_a_model(tmp_path, capsys):
     words = ["check-data", "--csv", str(tmp_path / "eyes.csv"), "--model", str(model)]
     assert cli.main(words) == 0
     out = capsys.readouterr().out
-    assert "1 of 2 patients have the ids of patients on whom the model was fitted ('001')" in out
+    assert "1 of 2 patients have ids of patients on whom the model was fitted (001)" in out
     (tmp_path / "eyes.csv").write_text(slim.replace("eye\n", "eye,DX\n").replace("R\n", "R,1\n"))
     assert cli.main(words) == 0
     assert "no column 'dx' (nearest: 'DX'): nothing of it is observed" in capsys.readouterr().out

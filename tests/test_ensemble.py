@@ -13,7 +13,7 @@ from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective
-from cevit_lib.training.side_by_side import EnsembleTrainer, SideBySide, empirical_loss
+from cevit_lib.training.side_by_side import SideBySide
 
 RECIPE = Recipe(2, 1e-3, 16)
 
@@ -115,14 +115,19 @@ def test_state_loads_into_a_network_of_its_kind(study):
 
 def test_a_diverged_member_is_named_and_counts_must_agree(study):
     _, members = study
-    ensemble = Ensemble([network(0), network(1)])
+    networks = SideBySide(
+        Ensemble([network(0), network(1)]),
+        members,
+        {"train": list(members.rows)},
+        lambda _: [np.random.default_rng(k) for k in range(2)],
+    )
     with torch.no_grad():
-        ensemble.parameters["heads.continuous_1.weight"][1] = float("nan")
-    orders = [np.random.default_rng(0), np.random.default_rng(1)]
+        networks.ensemble.parameters["heads.continuous_1.weight"][1] = float("nan")
     with pytest.raises(TrainingError, match="member 2 of 2 is not finite in epoch 1, batch 1"):
-        EnsembleTrainer(ensemble, members, empirical_loss, RECIPE, orders, "warm-up").epoch()
+        networks.train("warm-up", RECIPE, None, 0)
+    networks.order = lambda _: [np.random.default_rng(0)]
     with pytest.raises(ParameterError, match="one of each"):
-        EnsembleTrainer(ensemble, members, empirical_loss, RECIPE, orders[:1], "warm-up")
+        networks.train("warm-up", RECIPE, None, 0)
 
 
 def test_a_program_with_wrong_gradients_is_dropped(study):

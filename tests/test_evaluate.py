@@ -12,13 +12,13 @@ from cevit_lib.clinic.performance import (
     Answer,
     filled,
     in_words,
+    joined,
+    judge,
     of_label,
     of_length,
     skill,
-    unskilled,
     usual_of,
 )
-from cevit_lib.clinic.pooled import joined, judge
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.training import Predictions
 
@@ -41,7 +41,7 @@ def a_clinic(n: int = 300, names: tuple[str, ...] = NAMES):
 
 def performance(predictions, y, usual):
     clinic = judge(predictions, y, usual)
-    return clinic.performance(filled(clinic, {}, {}), np.random.default_rng(0), 60)
+    return clinic.performance(filled(clinic.answers(), {}), np.random.default_rng(0), 60)
 
 
 def test_saying_the_usual_has_no_skill_and_knowing_all_has_all():
@@ -115,11 +115,11 @@ def test_any_and_both_are_judged_where_both_eyes_are_known_and_come_from_the_cop
     by_name = {answer.name: answer for answer in clinic.answers()}
     assert list(by_name) == ["AL_OS", "AL_OD", "HM_OS", "HM_OD", "any HM", "both HM", "glaucoma"]
     assert np.isnan(by_name["any HM"].seen[:100]).all()
-    stated = filled(clinic, {"AL_OD": 2.0}, {"HM": 0.05, "any HM": 0.1})
-    assert stated.limits == {"AL_OS": float(f"{y[:, :2].std() / 2:.1g}"), "AL_OD": 2.0}
-    assert stated.prevalences == pytest.approx(
-        {"HM_OS": 0.05, "HM_OD": 0.05, "any HM": 0.1, "both HM": 0.05, "glaucoma": y[:, 4].mean()}
-    )
+    stated = filled(clinic.answers(), {"AL_OD": 2.0, "HM": 0.05, "any HM": 0.1})
+    half = float(f"{y[:, :2].std() / 2:.1g}")
+    shares = {"HM_OS": 0.05, "HM_OD": 0.05, "any HM": 0.1, "both HM": 0.05}
+    expected = {"AL_OS": half, "AL_OD": 2.0, **shares, "glaucoma": y[:, 4].mean()}
+    assert stated == pytest.approx(expected)
     joint = predictions.joint.sum(3).numpy()  # the third label summed out
     np.testing.assert_allclose(by_name["any HM"].said, 1 - joint[:, 0, 0], atol=1e-9)
     np.testing.assert_allclose(by_name["both HM"].said, joint[:, 1, 1], atol=1e-9)
@@ -129,19 +129,26 @@ def test_a_model_with_skill_is_told_from_one_without():
     predictions, y = a_clinic()
     usual = usual_of(y, NAMES, 2)
     found = performance(predictions, y, usual)
-    assert unskilled(found) == [] and "better than" in in_words(found)
+    assert "better than" in in_words(found)
     y[:, 0] = np.random.default_rng(3).permutation(y[:, 0])
     found = performance(predictions, y, usual)
-    assert unskilled(found) == ["AL_OS"] and "No skill is shown for AL_OS:" in in_words(found)
+    assert "No skill is shown for AL_OS:" in in_words(found)
     y = np.random.default_rng(3).permutation(y)
     found = performance(predictions, y, usual)
     assert "No skill is shown for any response" in in_words(found)
 
 
-def test_folds_laid_together_keep_each_folds_usual():
+def test_folds_laid_together_keep_each_folds_usual_and_order_the_worst_by_their_scale():
     predictions, y = a_clinic(20)
-    two = joined([judge(predictions, y, {"AL_OS": value}) for value in (23.0, 25.0)])
-    assert len(two.ids) == 40 and two.usual["AL_OS"].tolist() == [23.0] * 20 + [25.0] * 20
+    both = joined([judge(predictions, y, {"AL_OS": value}) for value in (23.0, 25.0)])
+    assert len(both.ids) == 40 and both.asked[0].usual.tolist() == [23.0] * 20 + [25.0] * 20
+    outputs = predictions.outputs.clone()
+    outputs[:, 0] = torch.from_numpy(y[:, 0] - np.linspace(1.6, 1.7, 20))
+    y[3, 1], y[5, 1] = NAN, outputs[5, 1] - 9
+    shifted = judge(Predictions(predictions.ids, NAMES, outputs, predictions.parameters), y, {})
+    assert shifted.coverage(0.9)["AL_OS"] == (9, 20)  # 1.6449 is the 95 % quantile
+    assert shifted.coverage(0.9)["AL_OD"][1] == 19
+    assert shifted.worst(1) == [("5", "AL_OD", float(outputs[5, 1]), y[5, 1])]
 
 
 def test_two_of_anything_have_their_own_names():
@@ -149,8 +156,11 @@ def test_two_of_anything_have_their_own_names():
     predictions, y = a_clinic(40, names)
     knees = ("left", "right")
     clinic = judge(predictions, y, usual_of(y, names, 2, knees), knees)
-    found = [(answer.name, answer.measure) for answer in clinic.answers()]
     pains = [("pain_left", "pain"), ("pain_right", "pain"), ("any pain", "pain")]
-    assert found[:2] == [("gap_left", "gap"), ("gap_right", "gap")]
-    assert found[2:] == [*pains, ("both pain", "pain"), ("gout", "gout")]
-    assert filled(clinic, {"gap": 1.0}, {}).limits == {"gap_left": 1.0, "gap_right": 1.0}
+    assert [(answer.name, answer.measure) for answer in clinic.answers()] == [
+        ("gap_left", "gap"),
+        ("gap_right", "gap"),
+        *pains,
+        ("both pain", "pain"),
+        ("gout", "gout"),
+    ]

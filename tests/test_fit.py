@@ -14,6 +14,7 @@ from cevit_lib.clinic import options as clinic_options
 from cevit_lib.clinic.fold import build_model
 from cevit_lib.clinic.options import ARMS
 from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError, TrainingError
+from cevit_lib.records import rounded
 from cevit_lib.records.store import read_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
@@ -93,22 +94,15 @@ def test_refit_gives_the_same_numbers(done):
     assert json.loads(json.dumps(again["parameters"])) == record["parameters"]
 
 
-def test_predict_writes_the_saved_models_table(done, tmp_path):
-    words = ["--model", done / "models" / "fold-2", "--table", tmp_path / "new.csv"]
-    words += ["--data", "synthetic", "--n", "12"]
-    assert fit.run_predict(options(*words, command="predict")) == 0
-    assert (tmp_path / "new.csv").read_text().startswith("# not for clinical use; model fold-2")
-    assert len(pd.read_csv(tmp_path / "new.csv", comment="#")) == 12
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
         ("--fold 4", "--fold 4: there are folds 1 to 3"),
         ("--weights none.pth", "is no file"),
-        ("--max-iter 0", "--max-iter 0: .* at least one"),
-        ("--max-iter 9 --preset paper", "does not go with --preset paper"),
-        ("--max-iter 9 --estimator gaussian-score", "gaussian-score, which does not iterate"),
+        ("--max-iter 9 --preset paper", "--max-iter does not go with --preset paper"),
+        ("--max-iter 9 --estimator gaussian-score", "does not go with --estimator gaussian-score"),
+        ("--algorithm one-stage --preset paper", "does not go with --algorithm one-stage"),
+        ("--algorithm one-stage", "--copula-epochs does not go with --algorithm one-stage"),
     ],
 )
 def test_impossible_options_are_named(words, message):
@@ -126,6 +120,28 @@ def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity
     (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
     assert record["configuration"]["estimator_settings"] == {"max_iter": 2}
     assert fit.refit(record)["parameters"] == record["parameters"]
+
+
+def test_one_stage_trains_with_its_control_and_the_report_reads_it(tmp_path, capsys):
+    little = (
+        "--data synthetic --n 90 --window 9 --epochs 2 --folds 2 --fold 1 --scale smoke".split()
+    )
+    words = [*little, "--algorithm", "one-stage", "--estimate-on", "cross-fitted"]
+    words += ["--results", tmp_path, "--save", tmp_path / "models"]
+    assert fit.run_fit(options(*words)) == 0
+    assert "one stage, epoch 2 of 2" in capsys.readouterr().err
+    (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
+    assert record["configuration"]["algorithm"] == "one-stage"
+    assert record["configuration"]["estimator"] == "maximum-likelihood"
+    assert list(record["metrics"]) == list(ARMS[1:])
+    assert [entry["stage"] for entry in record["trace"]] == 2 * ["one stage"] + 2 * [ARMS[1]]
+    estimates = [entry["estimate"]["correlation"] for entry in record["trace"][:2]]
+    assert estimates[0] != estimates[1] == rounded(record["parameters"]["correlation"])
+    page = ["--results", tmp_path, "--study", "fit-synthetic", "--output", tmp_path / "page.html"]
+    assert fit.run_report(options(*page, command="report")) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "one stage: 2 epochs" in text and "again after every epoch" in text
+    assert fit.refit(record)["predictions"] == record["predictions"]
 
 
 def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):

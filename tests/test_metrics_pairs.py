@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from scipy.special import expit, logit, ndtr, ndtri
+from scipy.special import expit, logit
 
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 from cevit_lib.metrics import (
-    Questions,
     accuracy,
     area_under_curve,
     asymmetric,
@@ -20,7 +19,6 @@ from cevit_lib.metrics import (
     calibration_curve,
     detection_at,
     evaluate,
-    evaluate_pairs,
     joint_accuracy,
     mean_absolute_error,
     patient_bootstrap,
@@ -31,14 +29,6 @@ from cevit_lib.metrics import (
     root_mean_squared_error,
     share_within,
     threshold_at_specificity,
-    thresholds_at_specificity,
-)
-from cevit_lib.metrics.patients import (
-    check_cells,
-    independent_cells,
-    joint_brier_score,
-    joint_log_score,
-    rightly_ordered,
 )
 
 NAN = np.nan
@@ -213,37 +203,18 @@ def test_labels_of_a_patient_for_every_pattern_of_eyes():
 
 
 def test_joint_probabilities_obey_the_rules_of_sets():
-    rng = np.random.default_rng(6)
-    cells = rng.dirichlet(np.ones(4), 50).reshape(50, 2, 2)
+    cells = np.random.default_rng(6).dirichlet(np.ones(4), 50).reshape(50, 2, 2)
     left, right = cells[:, 1].sum(1), cells[:, :, 1].sum(1)
     some, both, worse = (patient_scores(cells, level) for level in ("any", "both", "worse"))
     assert some + both == pytest.approx(left + right)
     assert (both <= worse).all() and (worse <= some).all()  # intersection, each eye, union
-    apart = independent_cells(np.column_stack([left, right]))
-    assert patient_scores(apart, "both") == pytest.approx(left * right)
-    assert patient_scores(apart, "any") == pytest.approx(1 - (1 - left) * (1 - right))
-
-
-def test_joint_scores_by_hand_and_as_sums_of_the_margins():
-    cells = np.array([[[0.4, 0.1], [0.2, 0.3]]] * 3)
-    labels = [[0, 0], [1, 0], [1, NAN]]  # the third patient lacks an eye
-    assert joint_log_score(cells, labels) == pytest.approx(-(np.log(0.4) + np.log(0.2)) / 2)
-    first = 0.6**2 + 0.1**2 + 0.2**2 + 0.3**2
-    second = 0.4**2 + 0.1**2 + 0.8**2 + 0.3**2
-    assert joint_brier_score(cells, labels) == pytest.approx((first + second) / 2)
-    p, eyes = np.array([[0.3, 0.8]]), np.array([[1.0, 0.0]])
-    assert joint_log_score(independent_cells(p), eyes) == pytest.approx(-np.log(0.3) - np.log(0.2))
     with pytest.raises(LabelError, match="no distribution"):
-        check_cells(cells * 1.1)
+        patient_scores(cells * 1.1, "any")
 
 
 def test_eyes_that_differ():
     length = np.array([[23.0, 24.5], [23.0, 23.5], [NAN, 30.0], [26.0, 24.0]])
     assert asymmetric(length, 1.0).tolist() == [True, False, False, True]
-    labels = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, NAN]])
-    scores = np.array([[2.0, 1], [3, 1], [0, 0], [0, 9], [9, 0]])  # right, wrong, tie
-    assert rightly_ordered(scores, labels) == 0.5
-    assert np.isnan(rightly_ordered(scores[3:], labels[3:]))
 
 
 # --- intervals
@@ -285,23 +256,6 @@ def test_resampled_patients_cover_and_resampled_eyes_do_not():
     assert by_eye < 0.90
 
 
-@pytest.mark.weekly
-def test_intervals_of_an_area_under_the_curve_are_too_short_for_a_rare_label():
-    """40 patients, prevalence .1: about 8 positive eyes, and .88 in place of .95, as the notes
-    say."""
-    rng, simulations, hits = np.random.default_rng(13), 300, []
-    root, shift = np.linalg.cholesky(np.array([[1, 0.6], [0.6, 1]])), 1.2
-    for _ in range(simulations):
-        labels = (rng.standard_normal((40, 2)) @ root.T > ndtri(0.9)).astype(float)
-        scores = (shift * labels + rng.standard_normal((40, 2)) @ root.T).ravel()
-        labels = labels.ravel()
-        statistic = lambda rows, s=scores, y=labels: area_under_curve(s[rows], y[rows])  # noqa: E731
-        found = patient_bootstrap(statistic, np.repeat(np.arange(40), 2), rng, replications=200)
-        hits += [found.low <= ndtr(shift / np.sqrt(2)) <= found.high] if found.low > 0 else []
-    assert np.mean(hits) == pytest.approx(0.88, abs=4 * np.sqrt(0.88 * 0.12 / simulations))
-    assert np.mean(hits) < 0.93
-
-
 def test_undefined_resamples_are_counted_and_too_many_give_no_interval():
     scores, one = np.linspace(0, 1, 30), np.r_[np.zeros(29), 1]
     lost = patient_bootstrap(
@@ -321,114 +275,17 @@ def test_all_metrics_share_the_resamples_and_bad_arguments_are_named():
     y = np.random.default_rng(12).normal(size=(40, 4))
     y[:, 2:] = y[:, 2:] > 0
     outputs = np.random.default_rng(13).normal(size=(40, 4))
-    found = patient_bootstrap(
-        lambda rows: evaluate_pairs(outputs[rows], y[rows], NAMES, 2),
-        40,
-        np.random.default_rng(14),
-        replications=50,
-    )
-    assert found["MAE AL_OS"].low < found["MAE AL_OS"].value < found["MAE AL_OS"].high
-    alone = patient_bootstrap(
-        lambda rows: mean_absolute_error(outputs[rows, 0], y[rows, 0]),
-        40,
-        np.random.default_rng(14),
-        replications=50,
-    )
-    assert alone == found["MAE AL_OS"]
+
+    def drawn(statistic):
+        return patient_bootstrap(statistic, 40, np.random.default_rng(14), replications=50)
+
+    found = drawn(lambda rows: evaluate(outputs[rows], y[rows], NAMES, 2).values)
+    alone = drawn(lambda rows: mean_absolute_error(outputs[rows, 0], y[rows, 0]))
+    assert alone == found["MAE AL_OS"] and alone.low < alone.value < alone.high
     with pytest.raises(DataError, match="1 patients"):
         patient_bootstrap(lambda rows: 0.0, ["a", "a"], np.random.default_rng(0))
     with pytest.raises(ParameterError):
         patient_bootstrap(lambda rows: 0.0, 10, np.random.default_rng(0), level=95)
-
-
-# --- the table
-
-
-def made_up(n=80, seed=15):
-    rng = np.random.default_rng(seed)
-    y = np.column_stack([24 + rng.normal(size=(n, 2)), rng.random((n, 2)) < 0.4]).astype(float)
-    outputs = np.column_stack(
-        [y[:, :2] + rng.normal(size=(n, 2)), 2 * y[:, 2:] - 1 + rng.normal(size=(n, 2))]
-    )
-    return outputs, y
-
-
-def test_every_number_of_the_table_is_that_of_its_function():
-    outputs, y = made_up()
-    y[0, 0] = y[1, 3] = NAN
-    thresholds = thresholds_at_specificity(*made_up(seed=16), NAMES, 2, 0.8)
-    table = evaluate_pairs(
-        outputs,
-        y,
-        NAMES,
-        2,
-        questions=Questions({"AL": (0.5, 1.0)}, thresholds, {"AL": 0.8}),
-    )
-    values, p = table.values, expit(outputs[:, 2:])
-    assert not table.reasons and np.isfinite(list(values.values())).all()
-    apart = outputs[:, 0] - outputs[:, 1] - y[:, 0] + y[:, 1]
-    worse = outputs[:, :2].max(1) - y[:, :2].max(1)
-    assert values["MAE AL worse"] == pytest.approx(np.nanmean(abs(worse)))
-    assert values["MAE AL difference"] == pytest.approx(np.nanmean(abs(apart)))
-    assert values["MAE AL eyes"] == pytest.approx(np.nanmean(abs(outputs[:, :2] - y[:, :2])))
-    assert values["within 1 AL_OD"] == share_within(outputs[:, 1], y[:, 1], 1.0)
-    differ = np.nan_to_num(abs(y[:, 0] - y[:, 1])) > 0.8
-    assert values["patients AL asymmetric"] == differ.sum() > 5
-    assert values["MAE AL difference asymmetric"] == pytest.approx(abs(apart)[differ].mean())
-    some = 1 - (1 - p).prod(1)
-    label = patient_labels(y[:, 2:], "any")
-    assert values["AUC HM any"] == area_under_curve(some, label)
-    assert (
-        values["sensitivity HM any"] == detection_at(some, label, thresholds["HM any"]).sensitivity
-    )
-    assert values["Brier HM both"] == brier_score(p.prod(1), patient_labels(y[:, 2:], "both"))
-    assert values["AUC HM worse"] == area_under_curve(p.max(1), label)
-    cells = independent_cells(p)
-    assert evaluate_pairs(outputs, y, NAMES, 2, cells=cells).values[
-        "joint log score HM"
-    ] == pytest.approx(values["joint log score HM"])
-
-
-def test_a_fold_with_one_class_keeps_all_keys_and_says_why():
-    outputs, y = made_up(20)
-    whole = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(asymmetry={"AL": 0.5}))
-    y[:, 2:] = 0
-    y[:, 0] = NAN
-    poor = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(asymmetry={"AL": 0.5}))
-    assert poor.values.keys() == whole.values.keys()
-    expected = {
-        "AUC HM both": "one class only: 20 zeros, 0 ones",
-        "MAE AL_OS": "no patient has it observed",
-        "MAE AL difference": "no patient has both eyes observed",
-    }
-    assert expected.items() <= poor.reasons.items()
-    assert "differ by more than 0.5" in poor.reasons["MAE AL asymmetric"]
-    assert set(poor.reasons) == {key for key, value in poor.values.items() if np.isnan(value)}
-    nothing = thresholds_at_specificity(outputs, np.ones((20, 4)), NAMES, 2)
-    blind = evaluate_pairs(outputs, y, NAMES, 2, questions=Questions(thresholds=nothing))
-    assert blind.reasons["sensitivity HM_OS"] == "the validation patients have no negative"
-
-
-def test_names_of_a_table_need_not_be_pairs_nor_labels():
-    outputs, y = made_up(10)
-    unpaired = evaluate_pairs(outputs, y, ("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2).values
-    assert {"MAE y1_OS/y2_OD eyes", "AUC y3_OS/y4_OD any"} <= unpaired.keys()
-    assert "MAE AL eyes" in evaluate_pairs(outputs[:, :2], y[:, :2], NAMES[:2], 2).values
-
-
-@pytest.mark.parametrize(
-    "columns, rows, more, error, told",
-    [
-        (4, 10, {"questions": Questions(limits={"HM": (1.0,)})}, ParameterError, "there are: AL"),
-        (3, 10, {}, ShapeError, "even numbers"),
-        (4, 5, {}, ShapeError, None),
-        (4, 10, {"cells": np.ones((10, 4)) / 4}, ShapeError, r"\(n, 2, 2\)"),
-    ],
-)
-def test_names_and_shapes_of_the_table_are_checked(columns, rows, more, error, told):
-    outputs, y = made_up(10)
-    with pytest.raises(error, match=told):
-        evaluate_pairs(outputs[:, :columns], y[:rows, :columns], NAMES[:columns], 2, **more)
 
 
 # --- single measures
@@ -472,10 +329,10 @@ def test_accuracies_by_hand():
     )  # the third patient lacks a label
 
 
-def test_evaluate_uses_both_rules():
+def test_evaluate_uses_both_rules_and_says_why_a_number_is_missing():
     outputs = np.array([[0.0, 0.0, 1.0, -0.1], [1.0, 1.0, 0.2, 2.0]])
     y = np.array([[1.0, 0.0, 1, 1], [1.0, 1.0, 0, 1]])
-    metrics = evaluate(outputs, y, NAMES, 2, joint_classes=np.array([[1, 1], [1, 1]])).values
+    metrics = evaluate(outputs, y, NAMES, 2, joint_classes=np.array([[1, 1], [1, 1]]))
     expected = {
         "MAE AL_OS": 0.5,
         "RMSE AL_OD": 0.0,
@@ -485,7 +342,12 @@ def test_evaluate_uses_both_rules():
         "joint ACC marginal rule": 0.0,
         "AUC HM_OS": 1.0,
     }
-    assert expected.items() <= metrics.items()
+    assert expected.items() <= metrics.values.items()
+    assert metrics.reasons == {"AUC HM_OD": "one class only: 0 zeros, 2 ones"}
+    y[:, 0] = NAN
+    poor = evaluate(outputs, y, NAMES, 2)
+    assert poor.values.keys() == metrics.values.keys() and np.isnan(poor.values["MAE AL_OS"])
+    assert poor.reasons["RMSE AL_OS"] == "no patient has it observed"
 
 
 @pytest.mark.parametrize(
@@ -494,6 +356,8 @@ def test_evaluate_uses_both_rules():
         (evaluate, (np.zeros((3, 4)), np.zeros((2, 4)), NAMES, 2)),
         (area_under_curve, (np.zeros(3), np.zeros((3, 1)))),
         (joint_accuracy, (np.zeros(3), np.zeros(3))),
+        (patient_labels, (np.zeros((3, 1)), "any")),
+        (patient_scores, (np.ones((3, 4)) / 4, "any")),
     ],
 )
 def test_shapes_are_checked(measure, arguments):

@@ -1,6 +1,4 @@
-"""Orthant probabilities in one to eight dimensions: a one-factor oracle, brute force, derivatives,
-honest errors.
-"""
+"""Orthant probabilities in one to eight dimensions: a one-factor oracle, brute force, slopes."""
 
 import math
 
@@ -14,18 +12,27 @@ from cevit_lib.errors import ShapeError
 from cevit_lib.normal import log_bivariate_normal_cdf, log_multivariate_normal_cdf, log_normal_cdf
 
 
+@pytest.mark.parametrize(
+    "p, largest, spread",
+    [(1, 0.9, 1.2), (2, 0.9, 1.2), (3, 0.9, 1.2), (4, 0.9, 1.2), (3, 0.99, 0.8), (4, 0.99, 0.8)],
+)
+def test_exact_up_to_four_close_to_singular_too(p, largest, spread):
+    z, correlation, exact = one_factor(p, 200, p, largest, spread)
+    error = (log_multivariate_normal_cdf(z, double([0.0] * p), correlation) - exact).abs()
+    likely = exact > math.log(1e-8)
+    assert likely.sum() > 150
+    assert error[likely].max() < 1e-8
+    assert error.max() < 0.02  # rarer ones by the lattice
+
+
 @pytest.mark.parametrize("p", [5, 6, 8])
-def test_five_to_eight_and_an_honest_error(p):
+def test_five_to_eight_by_the_lattice(p):
     z, correlation, exact = one_factor(p, 100, 20 + p)
-    found = log_multivariate_normal_cdf(
-        z, torch.zeros(p, dtype=torch.float64), correlation, return_error=True
-    )
-    difference = (found.value - exact).abs()
-    assert difference.median() < 2e-3
-    assert (difference <= found.error).sum() >= 95
-    assert found.error.median() < 2e-2
-    again = log_multivariate_normal_cdf(z, torch.zeros(p, dtype=torch.float64), correlation)
-    assert torch.equal(again, found.value)
+    found = log_multivariate_normal_cdf(z, double([0.0] * p), correlation)
+    assert (found - exact).abs().median() < 2e-3
+    assert (found - exact).abs().max() < 0.1
+    again = log_multivariate_normal_cdf(z, double([0.0] * p), correlation)
+    assert torch.equal(again, found)
 
 
 def test_mean_and_covariance_are_standardised():
@@ -70,10 +77,8 @@ def test_never_nan_never_negative(p):
     z = double(rng.choice([-math.inf, -1e3, -37, -10, -1, 0, 1, 10, 1e3, math.inf], size=(60, p)))
     z = z.requires_grad_()
     correlation = one_factor(p, 60, 60 + p, 0.999)[1].requires_grad_()
-    value, error = log_multivariate_normal_cdf(
-        z, torch.zeros(p, dtype=torch.float64), correlation, return_error=True
-    )
-    assert not torch.isnan(value).any() and not torch.isnan(error).any()
+    value = log_multivariate_normal_cdf(z, double([0.0] * p), correlation)
+    assert not torch.isnan(value).any()
     assert (value < 1e-12).all()
     assert torch.equal(value == -math.inf, (z == -math.inf).any(-1))
     gradients = torch.autograd.grad(value[value > -math.inf].sum(), (z, correlation))
@@ -85,19 +90,6 @@ def test_shapes_are_named():
         log_multivariate_normal_cdf(torch.zeros(2), torch.zeros(3), torch.eye(3))
     with pytest.raises(ShapeError, match="seen 9"):
         log_multivariate_normal_cdf(torch.zeros(9), torch.zeros(9), torch.eye(9))
-
-
-@pytest.mark.parametrize(
-    "p, largest, spread",
-    [(1, 0.9, 1.2), (2, 0.9, 1.2), (3, 0.9, 1.2), (4, 0.9, 1.2), (3, 0.99, 0.8), (4, 0.99, 0.8)],
-)
-def test_exact_up_to_four_close_to_singular_too(p, largest, spread):
-    z, correlation, exact = one_factor(p, 200, p, largest, spread)
-    error = (log_multivariate_normal_cdf(z, double([0.0] * p), correlation) - exact).abs()
-    likely = exact > math.log(1e-8)
-    assert likely.sum() > 150
-    assert error[likely].max() < 1e-8
-    assert error.max() < 0.02  # rarer ones by the lattice
 
 
 @pytest.mark.parametrize("p", [3, 4, 5, 7])

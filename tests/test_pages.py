@@ -34,6 +34,18 @@ def test_the_book_builds_with_warnings_as_errors(stages):
     assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
 
 
+def test_every_record_that_a_rule_names_is_shown(stages):
+    """By a page of evidence: the page of verdicts reads them all."""
+    from studies.verdicts import CLAIMS
+
+    chapters = [page.stem for page in pages.chapters(ROOT) if page.stem != "verdicts"]
+    lists = [(ROOT / "build" / "executed" / f"{name}.json").read_text() for name in chapters]
+    read = [Path(name) for each in lists for name in json.loads(each)]
+    shown = {path.parent.name for path in read if path.parent.parent.name == "results"}
+    named = {study for claim in CLAIMS for study in claim.studies}
+    assert not named - shown, "drawn by no page but that of verdicts"
+
+
 # --- the scan of executed notebooks
 
 
@@ -139,15 +151,25 @@ def test_the_marks_are_those_that_the_badge_prints():
     assert any(text.get_text() in SMOKE_MARKS for text in mark_smoke(figure).texts)
 
 
+def badge_of(name):
+    said = f"record {name} · CPU"
+    return output(
+        "display_data", data={"text/html": f'<p class="cevit-badge">{said}</p>', "text/plain": said}
+    )
+
+
 def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
     path = tmp_path / "page.ipynb"
+    check = "from cevit_lib.runner import check_parameters\ncheck_parameters({}, globals())"
     cells = [
         cell("scale: str = 'stored'", tags=["parameters"]),
         cell("scale = 'stored'", tags=["injected-parameters"]),
-        cell("from a import b\nfinished()"),
+        cell(check, tags=["hide-input"]),
+        cell("import a\n" + check, tags=["hide-input"]),
         cell("x", papermill={"start_time": "now"}, **GOOD),
         cell("seconds = 1\nlive_badge(seconds)", tags=["hide-input"]),
         cell("plot()", tags=["hide-input"]),
+        cell("from a import b\nfinished()"),
     ]
     machine = {"input_path": "/home/someone/x.ipynb"}
     nbformat.write(
@@ -155,16 +177,29 @@ def test_dressing_hides_the_machinery_and_forgets_the_machine(tmp_path):
         path,
     )
     dress(path)
-    tags = [set(one.metadata.get("tags", [])) for one in nbformat.read(path, 4).cells]
-    assert (
-        "hide-input" in tags[0]
-        and "remove-cell" in tags[1]
-        and "remove-cell" in tags[2]
-        and tags[3] == set()
-    )
-    assert tags[4] == {"remove-input"} and tags[5] == {"hide-input"}
+    tags = [one.metadata.get("tags", []) for one in nbformat.read(path, 4).cells]
+    shown = [["parameters"], ["hide-input"], [], ["remove-input"], ["hide-input"]]
+    assert [tag for tag in tags if "remove-cell" not in tag] == shown and len(tags) == len(cells)
     assert "someone" not in path.read_text() and "start_time" not in path.read_text()
-    assert nbformat.read(path, 4).cells[3].metadata["mystnb"] == GOOD["mystnb"]
+    assert nbformat.read(path, 4).cells[4].metadata["mystnb"] == GOOD["mystnb"]
+
+
+def test_where_numbers_come_from_stands_in_one_fold_to_which_captions_lead(tmp_path):
+    path = tmp_path / "page.ipynb"
+    drawn = [cell("draw()", [FIGURE], mystnb={"figure": {"name": n, "caption": n}}) for n in "ab"]
+    line = {"tags": ["hide-input"]}
+    cells = [drawn[0], cell("badge(r)", [badge_of("one")], **line), drawn[1]]
+    cells += [cell("badge(r)", [badge_of("one")], **line), nbformat.v4.new_markdown_cell("## C")]
+    cells += [cell("live_badge()", [said("kept"), badge_of("two")], **line)]
+    nbformat.write(notebook(*cells), path)
+    dress(path)
+    *others, fold = nbformat.read(path, 4).cells
+    assert (
+        "{numref}`a`, {numref}`b`: record one" in fold.source and "- C: record two" in fold.source
+    )
+    assert [len(each.outputs) for each in others if each.cell_type == "code"] == [1, 0, 1, 0, 1]
+    caption = others[0].metadata["mystnb"]["figure"]["caption"]
+    assert caption.startswith('a <a class="cevit-source"') and caption.endswith(">record one</a>")
 
 
 def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch):

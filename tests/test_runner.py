@@ -2,7 +2,6 @@
 loses nothing."""
 
 import errno
-import io
 import json
 import os
 import re
@@ -14,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from cevit_lib.edge import read_mapping
 from cevit_lib.errors import NotebookError, OutputError, ParameterError
 from cevit_lib.runner import check_parameters, declared_parameters, run_notebook
 from cevit_lib.runner import run as run_module
+from cevit_lib.runner.engine import _SHUTDOWN_SECONDS, Watch
 from cevit_lib.runner.notebook import read_notebook
-from cevit_lib.runner.run import checked_parameters, default_output, join_pairs, read_parameter_file
+from cevit_lib.runner.run import checked_parameters, default_output, join_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """---
@@ -223,15 +224,10 @@ def test_sigterm_ends_a_stubborn_kernel_and_its_children_and_leaves_no_half_reco
     assert run.returncode == 128 + signal.SIGTERM
     assert "stopped by SIGTERM in code cell 4 of 5" in err and "Traceback" not in err
     # the command has returned: kernel and child are gone, or are going
+    assert _SHUTDOWN_SECONDS < 5
     wait_for(lambda: not is_running(kernel) and not is_running(child), seconds=5)
     assert json.loads(target.read_text())["filler"].strip("x") == ""
     assert output.read_text() == "an earlier run"
-
-
-def test_kernel_gets_less_than_five_seconds_to_end():
-    from cevit_lib.runner import engine
-
-    assert engine._SHUTDOWN_SECONDS < 5
 
 
 def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, tmp_path):
@@ -240,7 +236,7 @@ def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, 
     copy = tmp_path / "tiny.ipynb"
     nbformat.write(read_notebook(page), copy)
     with pytest.raises(
-        papermill.PapermillExecutionError, match="unknown parameter 'rat'; did you mean 'rate'"
+        papermill.PapermillExecutionError, match="unknown parameter 'rat' .nearest: 'rate'"
     ):
         papermill.execute_notebook(
             str(copy), str(tmp_path / "out.ipynb"), {"rat": 1.0}, cwd=str(ROOT), progress_bar=False
@@ -262,7 +258,7 @@ def no_kernel(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rat": 1}, "unknown parameter 'rat'; did you mean 'rate'"),
+        ({"rat": 1}, "unknown parameter 'rat' .nearest: 'rate'"),
         ({"zzz": 1}, r"unknown parameter 'zzz'\. This notebook takes: scale, rate"),
         ({"rate": "fast"}, "'rate' must be float, got str 'fast'"),
         ({"rate": "nan"}, "'rate' must be float"),
@@ -292,34 +288,13 @@ def test_values_become_what_the_notebook_declares(page):
     assert checked_parameters(declared, {"rate": 1})["rate"] == 1.0
 
 
-def test_types_that_annotations_can_name():
-    source = (
-        '"""Doc."""\na: int | None = None\nb: tuple[int, ...] = (1, 2)\n'
-        'c: Literal["x", "y"] = "x"\n'
-        "d = 2\ne: dict = {}"
-    )
-    declared = declared_parameters(source)
-    assert checked_parameters(
-        declared, {"a": "none", "b": "[3]", "c": "y", "d": "1e3", "e": '{"k": 1}'}
-    ) == {"a": None, "b": (3,), "c": "y", "d": 1000, "e": {"k": 1}}
-    for wrong in ({"a": "x"}, {"c": "z"}, {"d": 1.5}, {"d": True}, {"e": "[]"}):
-        with pytest.raises(ParameterError):
-            checked_parameters(declared, wrong)
-
-
 @pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("a: float", "may hold only"),
-        ("import os", "may hold only"),
-        ("a = [i for i in ()]", "must be a literal"),
-        ("a: Path = 1", "annotation 'Path'"),
-        ("a, b = 1, 2", "may hold only"),
-    ],
+    "line", ["a: float", "import os", "a: int = b()", "a: Path = 1", "a, b = 1, 2", "a = 1"]
 )
-def test_a_parameters_cell_that_cannot_be_checked_is_refused(source, message):
-    with pytest.raises(ParameterError, match=message):
-        declared_parameters(source)
+def test_a_parameters_cell_that_cannot_be_checked_is_refused(line):
+    assert declared_parameters('"""Doc."""\na: int = 1') == {"a": (int, 1)}
+    with pytest.raises(ParameterError, match="may hold only 'name: type = default'"):
+        declared_parameters(line)
 
 
 def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fault():
@@ -327,7 +302,7 @@ def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fau
         "rate": (float, (0, 1)),
         "flag": bool,
         "seeds": (list[int], (0, None)),
-        "scale": (str, {"smoke", "paper"}),
+        "scale": (str, ("paper", "smoke")),
     }
     names = {"rate": "1e-4", "flag": "false", "seeds": "[3,4]", "scale": "smoke"}
     check_parameters(spec, names)
@@ -336,10 +311,10 @@ def test_check_parameters_converts_what_papermill_gets_wrong_and_lists_every_fau
     with pytest.raises(ParameterError) as caught:
         check_parameters(spec, wrong)
     for words in (
-        "unknown parameter 'sale'; did you mean 'scale'",
+        "unknown parameter 'sale' (nearest: 'scale')",
         r"'rate' must lie in [0, 1], got 2",
         "'flag' must be bool",
-        "'seeds[0]' must lie in [0, None]",
+        "'seeds' must lie in [0, None], got -1",
         "'scale' is not defined",
     ):
         assert words in str(caught.value)
@@ -351,7 +326,7 @@ def test_parameter_files(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text("rate: 1e-4\nseeds: [3, 4]\nword: no\nclock: 1:30\ncode: 010\nnone: ~\n")
     read = {"rate": 1e-4, "seeds": [3, 4], "word": "no", "clock": "1:30", "code": "010"}
-    assert read_parameter_file(file) == read | {"none": None}
+    assert read_mapping(file) == read | {"none": None}
     for content, message in (
         ("- 1\n", "name: value"),
         ("a: [\n", "cannot be read"),
@@ -360,9 +335,9 @@ def test_parameter_files(tmp_path):
     ):
         file.write_text(content)
         with pytest.raises(ParameterError, match=message):
-            read_parameter_file(file)
+            read_mapping(file)
     with pytest.raises(ParameterError, match="absent.yaml cannot be read"):
-        read_parameter_file(tmp_path / "absent.yaml")
+        read_mapping(tmp_path / "absent.yaml")
 
 
 def test_pairs_on_the_command_line_may_hold_negative_numbers():
@@ -462,27 +437,11 @@ def test_a_library_that_is_not_ours_is_named(page, tmp_path, monkeypatch):
     [(-11, "SIGSEGV ended it"), (3, "ended with status 3"), (-9, "ran out of memory")],
 )
 def test_the_end_of_a_kernel_is_told_as_it_was(status, told):
-    from cevit_lib.runner.engine import Watch
-
     watch = Watch("tiny")
     code = f"import os; os.kill(os.getpid(), {-status}) if {status} < 0 else os._exit({status})"
     watch.process = subprocess.Popen([sys.executable, "-c", code])
     watch.process.wait()
     assert told in watch.end_of_kernel()
-
-
-def test_a_long_cell_says_that_it_is_at_work(monkeypatch):
-    from types import SimpleNamespace
-
-    from cevit_lib.runner import engine
-
-    monkeypatch.setattr(engine, "_HEARTBEAT_SECONDS", 0.01)
-    stream = io.StringIO()
-    watch = engine.Watch("tiny", stream)
-    watch.cell_started(SimpleNamespace(source="# why\nfit()"), 0)
-    wait_for(lambda: "still at work" in stream.getvalue(), 10)
-    watch.cell_executed(None, 0, {"content": {"status": "ok"}})
-    assert re.search(r"tiny \[1/0\] still at work after 0.\d s  fit\(\)", stream.getvalue())
 
 
 def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):

@@ -130,11 +130,6 @@ def test_other_edits_of_a_record_are_found(folder, edit, words, capsys):
     assert words in capsys.readouterr().out
 
 
-def test_times_are_not_compared(folder):
-    alter(folder, lambda record: record["metrics"].update(fit_seconds=1e6))
-    assert command(folder) == 0
-
-
 def test_a_monte_carlo_mean_may_move_by_its_standard_error():
     stored = {"study": STUDY, "id": "0", "metrics": {"bias": {"mean": 0.1, "se": 0.01}}}
     near = {"metrics": {"bias": {"mean": 0.15, "se": 0.01}}}
@@ -144,32 +139,24 @@ def test_a_monte_carlo_mean_may_move_by_its_standard_error():
     assert "metrics.bias.mean is 0.1 in the record, 0.16 now" in line
 
 
-def test_a_study_without_refit_or_records_is_an_error(folder, monkeypatch, capsys):
+def test_a_study_without_refit_is_an_error_for_who_asked_for_it(folder, monkeypatch, capsys):
     monkeypatch.setitem(STUDIES[STUDY], "refit", "cevit_lib.nosuch:refit")
     assert command(folder) == 2
     assert "cannot be imported" in capsys.readouterr().err
     monkeypatch.delitem(STUDIES[STUDY], "refit")
     assert command(folder, "--study", STUDY) == 2
-    assert (
-        "has no refit function; name it in cevit_lib/records/studies.json"
-        in capsys.readouterr().err
-    )
+    assert "has no refit function; name it in" in capsys.readouterr().err
     assert command(folder) == 0
     assert "8 records are whole, but none is fitted again" in capsys.readouterr().out
     alter(folder, lambda record: record.update(dirty=True))
     assert command(folder) == 1
+
+
+def test_a_folder_without_records_is_told(folder, capsys):
     assert command(folder, "--study", "nosuch") == 2
     assert "no record of study 'nosuch'" in capsys.readouterr().err
     assert command(folder / STUDY) == 1
     assert "nothing to verify" in capsys.readouterr().out
-
-
-def test_the_altered_record_does_not_widen_its_own_yardstick(folder):
-    stored, others = estimate(0), [estimate(seed) for seed in (1, 2, 3)]
-    wrong = json.loads(json.dumps(stored))
-    wrong["parameters"]["correlation"][0][1] = 5.0
-    (line,) = verify.compare(wrong, stored, others)
-    assert "parameters.correlation.0.1 is 5" in line
 
 
 def test_every_registered_study_can_be_fitted_again():

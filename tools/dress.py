@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 
 import nbformat
@@ -20,7 +21,9 @@ DIRTY_MARK = "DIRTY ·"  # the badge of records made with uncommitted code
 LARGEST_PAGE = 2_000_000
 _SENTINEL = re.compile(r"^\s*(\w+\.)*finished\(\)\s*$", re.MULTILINE)
 _BADGE = re.compile(r"^(\w+\.)*(live_)?badge\(.*\)\s*\Z", re.MULTILINE)  # the cell's last line
+_OTHER_IMPORT = re.compile(r"^(?:import|from) (?!cevit_lib\.runner\b)", re.MULTILINE)
 _LINK = re.compile(r"\]\((\.\./book/)?(\w+)\.md((?:#[\w-]+)?)\)")
+_ANCHOR = '<span id="provenance"></span>'
 _MACHINE = ("papermill", "execution")  # times and paths
 
 
@@ -80,41 +83,67 @@ def _figure_faults(options: dict) -> Iterable[str]:
 def dress(path: Path) -> None:
     """Make an executed notebook fit for the page, in place.
 
-    The parameters and their check are folded; what papermill injected, the closing cell and the
-    code of the line below a figure are taken off the page. Links between sources become links
-    between pages. The paths and times that papermill wrote are removed, so that the file says
-    nothing of the machine.
+    What papermill injected, the check of the parameters and the closing cell are taken off the
+    page. The lines that say where numbers come from are gathered in one fold at its end, to which
+    each caption leads. Links between sources become links between pages. The paths and times that
+    papermill wrote are removed, so that the file says nothing of the machine.
     """
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells += _provenance(notebook.cells)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _LINK.sub(_link_on_the_page, cell.source)
         for key in _MACHINE:
             cell.metadata.pop(key, None)
         code = cell.source if cell.cell_type == "code" else ""
-        tags = set(cell.metadata.pop("tags", []))
-        if tags := _tags_on_the_page(tags, code):
+        if tags := tags_on_the_page(set(cell.metadata.pop("tags", [])), code):
             cell.metadata["tags"] = sorted(tags)
-        for known, prompt in (
-            ("parameters" in tags, "Parameters"),
-            ("check_parameters(" in code, "Check of the parameters"),
-        ):
-            if known:
-                shown = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
-                cell.metadata["mystnb"] = shown | dict(cell.metadata.get("mystnb", {}))
     for key in set(notebook.metadata) - {"kernelspec", "language_info"}:
         del notebook.metadata[key]
     nbformat.write(notebook, path)
 
 
-def _tags_on_the_page(tags: set[str], code: str) -> set[str]:
-    if "parameters" in tags or "check_parameters(" in code:
-        tags = tags | {"hide-input"}
-    if "injected-parameters" in tags or _SENTINEL.search(code):
+def tags_on_the_page(tags: set[str], code: str) -> set[str]:
+    """Return the tags with which a cell goes to the page: parameters are seen, machinery is not."""
+    checks = "check_parameters(" in code and not _OTHER_IMPORT.search(code)
+    if checks or "injected-parameters" in tags or _SENTINEL.search(code):
         tags = tags | {"remove-cell"}
     if "hide-input" in tags and _BADGE.search(code):
         tags = tags - {"hide-input"} | {"remove-input"}
     return tags
+
+
+def _provenance(cells: list) -> list:
+    """Take the badges out of the outputs; return the cell of the fold that has them all."""
+    found: dict[str, list[str]] = {}
+    place, figure = "", None
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            place = (re.findall(r"^##+ (.+)$", cell.source, re.MULTILINE) or [place])[-1]
+            continue
+        for output in [each for each in cell.outputs if _is_badge(each)]:
+            cell.outputs.remove(output)
+            said = "".join(output.data["text/plain"])
+            found.setdefault(said, []).append(_credited(figure, said) if figure else place)
+            figure = None
+        drawn = cell.metadata.get("mystnb", {}).get("figure")
+        figure = drawn if drawn and "name" in drawn else figure
+    if not found:
+        return []
+    lines = [f"- {', '.join(dict.fromkeys(of))}: {said}" for said, of in found.items()]
+    text = "\n".join(["```{dropdown} Where the numbers come from", _ANCHOR, "", *lines, "```"])
+    return [nbformat.v4.new_markdown_cell(text, id="provenance")]
+
+
+def _is_badge(output) -> bool:
+    return "cevit-badge" in "".join(output.get("data", {}).get("text/html", ""))
+
+
+def _credited(figure: dict, said: str) -> str:
+    """Lead from the end of a caption to the fold; return the mention of the figure there."""
+    link = f'<a class="cevit-source" href="#provenance" title="{escape(said)}">'
+    figure["caption"] = f"{figure['caption'].strip()} {link}{said.split(' · ')[0]}</a>"
+    return f"{{numref}}`{figure['name']}`"
 
 
 def _link_on_the_page(found: re.Match) -> str:

@@ -6,23 +6,21 @@ Reads, never writes.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.doubts import doubts, nothing_left
 from cevit_lib.clinic.folder import Folder, plain
-from cevit_lib.clinic.known import known_patients, other_units
+from cevit_lib.clinic.known import beside_model, stored_notes
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.datasets.cells import Problem
-from cevit_lib.datasets.layout import differences, read_layout
+from cevit_lib.datasets.layout import read_layout
 from cevit_lib.datasets.rules import folded
 from cevit_lib.datasets.table import Arranged, Paths, arrange
 from cevit_lib.datasets.values import counted
@@ -74,8 +72,9 @@ def run_check(options: argparse.Namespace) -> int:
     layout = options.layout or notes.get("layout")
     if options.layout is not None:
         layout = with_categories(vars(read_layout(options.layout)), options.csv)
-    report = check(options.csv, options.images, layout, options.workers, not options.model)
-    further = list(_beside_model(report.data, layout, notes)) if notes else []
+    images = options.images and Path(options.images)
+    report = check(options.csv, images, layout, responses=not options.model)
+    further = list(beside_model(report.data, layout, notes)) if notes else []
     problems, folds = [*further, *report.problems], []
     if options.folds and not report.errors:
         try:
@@ -99,7 +98,6 @@ def check(
     table: Path,
     images: Path | None = None,
     layout: Path | dict | None = None,
-    workers: int = 2,
     responses: bool = True,
 ) -> Report:
     """Look for everything wrong in a table, its photographs and how they belong together.
@@ -119,7 +117,7 @@ def check(
     flow = dict(data.notes["flow"])
     if images is not None:
         folder = Folder(images, arranged)
-        usable, found = folder.check(workers)
+        usable, found = folder.check()
         data = arranged.with_photographs(usable)
         problems += [*found, *folder.strays(), *_one_eye_only(arranged, usable)]
         flow = dict(data.notes["flow"])
@@ -135,40 +133,6 @@ def check(
     kept = {**data.notes["flow"], "patients kept": len(set(data.ids))}
     data = data.replace(name=table.stem, notes={**data.notes, "flow": kept})
     return Report(problems, flow, _facts(arranged), data)
-
-
-def stored_notes(model: Path) -> dict[str, Any]:
-    """Return what a saved model knows of the data that it was fitted on, with its responses."""
-    try:
-        stored = json.loads((model / "model.json").read_text(encoding="utf-8"))
-        return {**stored["notes"], "responses": stored["responses"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(
-            f"--model {model} is no saved model; name one that 'cevit fit --save' wrote, such as "
-            "models/all."
-        ) from None
-
-
-def _beside_model(data: PairedEyes, layout: Any, notes: dict[str, Any]) -> Iterator[Problem]:
-    """Yield where a table and its layout do not go with a model, and whom the model knows."""
-    if list(data.responses) != list(notes["responses"]):
-        yield Problem(
-            f"the model predicts {', '.join(notes['responses'])}; the layout declares "
-            f"{', '.join(data.responses)}. Use the model's own layout (leave --layout out)"
-        )
-    elif notes.get("layout"):
-        for said in differences(read_layout(layout), read_layout(notes["layout"])):
-            yield Problem(f"{said}: measured labels would mean something else; use one rule")
-    measures, usual = data.responses[: data.continuous], notes.get("usual", {})
-    for said in other_units(data.y.numpy(), measures, usual):
-        yield Problem(said, error=False)
-    if known := known_patients(data.ids, notes):
-        yield Problem(
-            f"{len(known)} of {len(set(data.ids))} patients have the ids of patients on whom the "
-            f"model was fitted ({', '.join(map(repr, known[:5]))}): its errors look smaller there "
-            "than they are",
-            error=False,
-        )
 
 
 def _similar_ids(arranged: Arranged) -> Iterator[Problem]:

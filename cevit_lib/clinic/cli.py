@@ -75,7 +75,7 @@ OUTPUTS = {
     "run": {"output": "file"},
     "fit": {"results": "folder", "table": "file", "save": "folder", "checkpoint": "folder"},
     "predict": {"table": "file"},
-    "evaluate": {"table": "file", "output": "file"},
+    "evaluate": {"output": "file"},
     "report": {"output": "file"},
     "download": {"folder": "folder"},
 }

@@ -34,7 +34,7 @@ from cevit_lib.edge import check_output
 from cevit_lib.errors import CevitError, DataError, OutputError, ParameterError
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
-from cevit_lib.training import NOT_CLINICAL, Checkpoint, FeasibleFit, processes, save_model
+from cevit_lib.training import NOT_CLINICAL, Checkpoint, Fit, processes, save_model
 
 IN_PAIRS = (
     "{} labels a patient are too many to be taken together: the copula stage trains, and unless "
@@ -168,7 +168,7 @@ def _write(record: dict[str, Any], results: Path) -> None:
         raise OutputError(f"{error} The record is kept in {kept}: move it there.") from error
 
 
-def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: PairedEyes) -> None:
+def _save(fitted: Fit, folder: Path, record: dict[str, Any], data: PairedEyes) -> None:
     """Write the trained model with what ``cevit predict`` needs to read a table as this one."""
     configuration = record["configuration"]
     trained = data.subset(split_of(data, configuration, record["seeds"][0]).train)
@@ -179,11 +179,11 @@ def _save(fitted: FeasibleFit, folder: Path, record: dict[str, Any], data: Paire
         "patients": len(set(trained.ids)),
         "patient_hashes": [hashed(patient, data.hash) for patient in trained.ids],
         "usual": usual_of(trained.y.numpy(), data.responses, data.continuous, data.domains),
-        "covariates": list(data.covariate_names) if fitted.copula.model.covariates else [],
+        "covariates": list(data.covariate_names) if fitted.model.covariates else [],
     }
     layout = configuration["data"].get("layout")
-    notes = {**fitted.copula.notes, **about} | ({"layout": layout} if layout else {})
-    save_model(replace(fitted.copula, notes=notes), folder)
+    notes = {**fitted.notes, **about} | ({"layout": layout} if layout else {})
+    save_model(replace(fitted, notes=notes), folder)
 
 
 def _one_line(record: dict[str, Any]) -> str:

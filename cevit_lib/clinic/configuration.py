@@ -24,18 +24,15 @@ from cevit_lib.paths import granted_cores
 from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
-PLACES = ("folder", "csv", "photographs", "workers")
+PLACES = ("folder", "csv", "photographs")
 #: Option -> its default, and the data that it is for.
 APPLIES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "layout": (None, ("table",)),
-    "workers": (1, ("table",)),
     "data_folder": (None, ("grape",)),
     **dict.fromkeys(("images", "size"), (None, ("table", "grape"))),
     "mirror": (False, ("table", "grape")),
     "n": (2000, ("synthetic",)),
     "window": (None, ("synthetic",)),
-    "process": ("text", ("synthetic",)),
-    "data_seed": (0, ("synthetic",)),
 }
 
 
@@ -56,8 +53,7 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
     refuse_idle(options)
     if options.csv is not None:
         layout = declared_layout(options.csv, options.layout)
-        tiny = getattr(options, "backbone", "tiny") == "tiny"
-        usual = DEFAULTS["table"]["size"] if tiny else FULL_SIZE
+        usual = DEFAULTS["table"]["size"] if options.backbone == "tiny" else FULL_SIZE
         layout["size"] = options.size or layout.get("size") or usual
         layout["mirror"] = options.mirror or layout.get("mirror", False)
         return table_configuration(options, layout)
@@ -65,8 +61,8 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         return {
             "name": "synthetic",
             "n": options.n,
-            "process": options.process,
-            "data_seed": options.data_seed,
+            "process": "text",
+            "data_seed": 0,
             "window": options.window or DEFAULTS["synthetic"]["window"],
         }
     images = options.images or "roi"
@@ -92,7 +88,7 @@ def refuse_idle(options: argparse.Namespace) -> None:
     """
     kind = "table" if options.csv is not None else options.data
     for name, (usual, kinds) in APPLIES.items():
-        if kind not in kinds and getattr(options, name, usual) != usual:
+        if kind not in kinds and getattr(options, name) != usual:
             places = " or ".join("--csv" if one == "table" else f"--data {one}" for one in kinds)
             raise ParameterError(
                 f"--{name.replace('_', '-')} is for {places} and would be ignored; leave it out."
@@ -110,7 +106,6 @@ def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> 
         "layout": layout,
         "csv": options.csv,
         "photographs": Path(options.images),
-        "workers": options.workers,
     }
 
 
@@ -180,6 +175,9 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     }  # named only where asked for: they are no part of what identifies a plain fit
     further = {key: value for key, value in further.items() if value is not None}
     stages = {"warm_up": "", "copula": "copula_"}
+    algorithm = {}
+    if options.algorithm == "one-stage":
+        stages, algorithm = {"one_stage": ""}, {"algorithm": options.algorithm}
     recipes = {
         stage: {name: chosen[prefix + name] for name in ("epochs", "learning_rate")} | further
         for stage, prefix in stages.items()
@@ -189,11 +187,12 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "encoder": encoder,
         "recipes": recipes,
         "batch_size": chosen["batch_size"],
-        "estimator": options.estimator or usual_estimator(data),
+        "estimator": options.estimator or usual_estimator(data, options.algorithm),
         "estimate_on": chosen["estimate_on"],
         "preset": options.preset,
         "folds": options.folds,
         "fold": fold,
+        **algorithm,
         **_estimator_settings(options),
         **_augmentation(options, data),
     }
@@ -219,31 +218,28 @@ def labels_of(data: dict[str, Any]) -> int:
     return sum(1 if name in whole else 2 for name in layout.get("binary", ()))
 
 
-def usual_estimator(data: dict[str, Any]) -> str:
+def usual_estimator(data: dict[str, Any], algorithm: str = "feasible") -> str:
     """Return the estimator that is taken where none is named."""
-    return "exact-em" if labels_of(data) <= MOST_TOGETHER else "pairwise"
+    if labels_of(data) > MOST_TOGETHER:
+        return "pairwise"
+    return "exact-em" if algorithm == "feasible" else "maximum-likelihood"
 
 
 def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return the estimator's settings; a plain fit has none, and its identity names none."""
-    count, told = options.max_iter, f"--max-iter {options.max_iter}"
-    if options.preset is not None and options.estimator is not None:
-        raise ParameterError(
-            f"--estimator does not go with --preset {options.preset}, which has its own."
-        )
-    if count is None:
-        return {}
-    if count < 1:
-        raise ParameterError(f"{told}: the estimator needs at least one iteration.")
-    if options.preset is not None:
-        raise ParameterError(
-            f"--max-iter does not go with --preset {options.preset}, which has its own estimator."
-        )
-    if options.estimator == "gaussian-score":
-        raise ParameterError(
-            "--max-iter does not go with --estimator gaussian-score, which does not iterate."
-        )
-    return {"estimator_settings": {"max_iter": count}}
+    one_stage, without = options.algorithm == "one-stage", options.estimator == "gaussian-score"
+    for asked, taken, idle in (
+        (options.preset, f"--preset {options.preset}", ("estimator", "max_iter")),
+        (one_stage, "--algorithm one-stage", ("preset", "copula_epochs", "copula_learning_rate")),
+        (without, "--estimator gaussian-score", ("max_iter",)),
+    ):
+        for name in idle:
+            if asked and getattr(options, name) is not None:
+                said = f"--{name.replace('_', '-')} does not go with {taken}"
+                raise ParameterError(f"{said}, which leaves nothing to it; leave one of them out.")
+    return (
+        {} if options.max_iter is None else {"estimator_settings": {"max_iter": options.max_iter}}
+    )
 
 
 def study_of(configuration: dict[str, Any]) -> str:
@@ -288,7 +284,7 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "by CEVIT_IMAGES."
         )
     table, layout = Path(table), configuration["layout"]
-    report = check(table, Path(folder), layout, granted_cores(), responses)
+    report = check(table, Path(folder), layout, responses)
     if report.errors:
         kinds = [line.strip() for line in gathered(report.errors, 1)]
         more = f"; {len(report.errors)} errors in all" if len(kinds) > 3 else ""
@@ -298,5 +294,5 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "lists everything."
         )
     print(f"{table.name}:", "\n".join(report.told()), flush=True)
-    images = replace(report.data.images, workers=configuration.get("workers") or 1)
+    images = replace(report.data.images, workers=granted_cores())
     return report.data.replace(images=images)

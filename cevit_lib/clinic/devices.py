@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 WAIT_SECONDS = 0.5
 
@@ -32,28 +31,19 @@ def claim(devices: str | None, share: int = 1, folder: Path | None = None) -> It
     if not names or (len(names) == 1 and share == 1):
         yield names[0] if names else None
         return
+    from filelock import FileLock, Timeout  # torch needs it, too
+
     folder = folder or Path(tempfile.gettempdir()) / f"cevit-devices-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         for slot in range(share):  # the emptiest device first
             for name in names:
-                held = _lock(folder / f"{name.replace(':', '-')}.{slot}")
-                if held is not None:
-                    try:
-                        yield name
-                    finally:
-                        held.close()
-                    return
+                place = FileLock(folder / f"{name.replace(':', '-')}.{slot}")
+                try:
+                    held = place.acquire(blocking=False)
+                except Timeout:
+                    continue
+                with held:
+                    yield name
+                return
         time.sleep(WAIT_SECONDS)
-
-
-def _lock(path: Path) -> Any:
-    import fcntl  # not on Windows, which has no such grids either
-
-    stream = open(path, "a")  # noqa: SIM115 - it is closed when the claim ends
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        return None
-    return stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from dataclasses import dataclass
@@ -11,22 +12,23 @@ from typing import Any
 import numpy as np
 
 from cevit_lib import estimation
-from cevit_lib.clinic.augment import Augmentation
+from cevit_lib.clinic.augment import augment
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
 from cevit_lib.clinic.performance import usual_of
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.errors import ParameterError
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import new_record, rounded
 from cevit_lib.training import (
     Checkpoint,
-    FeasibleFit,
     Fit,
+    OneStage,
     Recipe,
     fit_feasible_cevit,
+    fit_one_stage,
     predict,
     streams,
 )
@@ -55,8 +57,8 @@ def fit_fold(
     data: PairedEyes,
     scale: str = "paper",
     means: Means | None = None,
-) -> tuple[dict[str, Any], FeasibleFit]:
-    """Fit one fold with all its arms; return its record (not written) and the fit itself.
+) -> tuple[dict[str, Any], Fit]:
+    """Fit one fold with all its arms; return its record (not written) and the copula's fit.
 
     Fold 0 trains on all patients: its record has no metrics, for nobody is left to test on.
     """
@@ -64,46 +66,44 @@ def fit_fold(
     split, randomness = split_of(data, configuration, seed), streams(seed, configuration["fold"])
     training, test = data.subset(split.train), data.subset(split.test)
     model = build_model(configuration, training, randomness.weights, means.weights)
-    fitted = _fit(model, training, configuration, randomness.order, means)
-    control = fitted.arm(None, ARMS[1], device=means.device, checkpoint=means.checkpoint)
-    outputs, metrics = {name: [] for name in ARMS}, {}
+    arms = _fit(model, training, configuration, randomness.order, means)
+    fitted = arms["copula"]
+    last = [entry["estimate"] for entry in fitted.trace if "estimate" in entry][-1:]
+    told = {**fitted.notes, **dict(*last)}  # one stage estimates along the way
+    outputs, metrics = {name: [] for name in arms}, {}
     if len(test):
-        arms = dict(zip(ARMS, (fitted.warm_up, control, fitted.copula), strict=True))
-        outputs, metrics = _tested(arms, test, fitted, means.device)
-    further = control.trace[len(fitted.warm_up.trace) :]
+        outputs, metrics = _tested(arms, test, means.device)
+    further = [entry for entry in arms[ARMS[1]].trace if entry["stage"] == ARMS[1]]
+    usual = usual_of(training.y.numpy(), data.responses, data.continuous, data.domains)
     record = new_record(
         study_of(configuration),
         configuration,
         [seed],
         metrics,
         scale=scale,
-        parameters={**fitted.parameters.to_dict(), **fitted.copula.standardisation.to_dict()},
-        trace=[rounded(entry) for entry in (*fitted.copula.trace, *further)],
+        parameters={**fitted.parameters.to_dict(), **fitted.standardisation.to_dict()},
+        trace=[rounded(entry) for entry in (*fitted.trace, *further)],
         predictions={
             "id": list(test.ids),
             **({"visit": list(test.visits)} if test.visits else {}),
             "y": rounded(test.y.tolist()),
-            "usual": rounded(
-                usual_of(training.y.numpy(), data.responses, data.continuous, data.domains)
-            ),
+            "usual": rounded(usual),
             **outputs,
         },
         data=facts_of(data, configuration, seed),
         seconds=time.perf_counter() - start,
         dtype="float32",
-        status="done" if fitted.copula.notes["converged"] else "not converged",
-        notes=_remarks(fitted.copula, len(training), len(test)),
+        status="done" if told["converged"] else "not converged",
+        notes=_remarks(fitted, told["shrunk"], len(training), len(test)),
     )
     return record, fitted
 
 
-def _tested(
-    arms: dict[str, Fit], test: PairedEyes, fitted: FeasibleFit, device: str
-) -> tuple[dict, dict]:
+def _tested(arms: dict[str, Fit], test: PairedEyes, device: str) -> tuple[dict, dict]:
     """Return each arm's outputs for the test patients, and its metrics."""
     outputs, metrics = {}, {}
     for name, arm in arms.items():
-        p = predict(arm, test, parameters=fitted.parameters, device=device)
+        p = predict(arm, test, parameters=arms["copula"].parameters, device=device)
         together = p.parameters.p1 <= MOST_TOGETHER
         classes = p.classes() if name == "copula" and together else None
         found = evaluate(p.outputs, test.y, test.responses, test.continuous, classes)
@@ -158,28 +158,16 @@ def build_model(
         normalise=data.name != "synthetic",
     )
     if "augmentation" in configuration:
-        Augmentation(**configuration["augmentation"]).watch(network)
+        augment(network, **configuration["augmentation"])
     return network
 
 
 def units_of(data: PairedEyes) -> list[tuple[float, float]]:
-    """Return mean and SD of each covariate among training patients, both eyes together.
-
-    Raises
-    ------
-    DataError
-        One is the same for all of them, or not observed.
+    """Return mean and SD of each covariate among training patients, both eyes together; one that is
+    the same in all of them is in units of its own.
     """
-    found = []
-    for name, values in zip(data.covariate_names, data.covariates.flatten(0, 1).T, strict=True):
-        seen = values[values.isfinite()]
-        if len(seen) < 2 or not float(seen.std()) > 0:
-            raise DataError(
-                f"covariate {name!r} does not vary among the patients to train on; take it out of "
-                "'covariates'."
-            )
-        found.append((float(seen.mean()), float(seen.std())))
-    return found
+    columns = (values[values.isfinite()] for values in data.covariates.flatten(0, 1).T)
+    return [(float(seen.mean()), float(seen.std()) or 1.0) for seen in columns]
 
 
 def _tasks(layout: dict[str, Any]) -> tuple[str, ...]:
@@ -198,28 +186,33 @@ def _fit(
     configuration: dict[str, Any],
     rng: np.random.Generator,
     means: Means,
-) -> FeasibleFit:
+) -> dict[str, Fit]:
+    """Train all arms of a fold; the control has the epochs of the copula's."""
     kind = getattr(estimation, ESTIMATORS[configuration["estimator"]])
+    estimator = kind(**configuration.get("estimator_settings", {}))
+    chosen = {"estimator": estimator, "estimate_on": configuration["estimate_on"]}
     recipes = {
         stage: Recipe(batch_size=configuration["batch_size"], **recipe)
         for stage, recipe in configuration["recipes"].items()
     }
-    return fit_feasible_cevit(
-        model,
-        training,
-        estimator=kind(**configuration.get("estimator_settings", {})),
-        estimate_on=configuration["estimate_on"],
-        **recipes,
-        preset=configuration["preset"],
-        rng=rng,
-        device=means.device,
-        checkpoint=means.checkpoint,
+    where = {"device": means.device, "checkpoint": means.checkpoint}
+    if configuration.get("algorithm") == "one-stage":
+        settings, recipe, same = OneStage(**chosen), recipes["one_stage"], copy.deepcopy(rng)
+        control = settings.network(copy.deepcopy(model), training, same, **where)
+        fitted = fit_one_stage(model, training, recipe, settings, rng=rng, **where)
+        control.train(ARMS[1], recipe, None, 0)
+        return {ARMS[1]: control.fit, ARMS[2]: fitted}
+    preset = configuration["preset"]
+    steps = fit_feasible_cevit(
+        model, training, **chosen, **recipes, preset=preset, rng=rng, **where
     )
+    control = steps.arm(None, ARMS[1], **where)
+    return dict(zip(ARMS, (steps.warm_up, control, steps.copula), strict=True))
 
 
-def _remarks(fit: Fit, training: int, test: int) -> str:
+def _remarks(fit: Fit, shrunk: float, training: int, test: int) -> str:
     weights = fit.model.origin
     if weights == "random" and not fit.model.configuration["lora_rank"]:
         weights = "random, trained here in full"
-    shrunk = f"; correlation shrunk by {fit.notes['shrunk']:.3g}" if fit.notes["shrunk"] else ""
-    return f"backbone weights: {weights}; {training} patients to train, {test} to test{shrunk}"
+    more = f"; correlation shrunk by {shrunk:.3g}" if shrunk else ""
+    return f"backbone weights: {weights}; {training} patients to train, {test} to test{more}"

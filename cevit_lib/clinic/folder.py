@@ -26,7 +26,8 @@ from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.datasets.rules import folded
 from cevit_lib.datasets.table import Arranged, Paths
-from cevit_lib.datasets.values import nearest
+from cevit_lib.edge import nearest
+from cevit_lib.paths import granted_cores
 
 IMAGES = ".jpg .jpeg .png .tif .tiff .bmp .webp .dcm .jp2 .gif .heic .heif .avif".split()
 SEARCHES = 20  # absent files for which the nearest name is looked for
@@ -51,11 +52,11 @@ class Folder:
                 self.by_name[plain(path.stem)].append(path)
         self.free, self.searches = set(self.unnamed), 0
 
-    def check(self, workers: int) -> tuple[Paths, list[Problem]]:
+    def check(self) -> tuple[Paths, list[Problem]]:
         """Return the paths with ``None`` for what cannot be used, and the problems of all files."""
         there = {path for row in self.paths for path in row if path is not None and path.is_file()}
         there = sorted(there)
-        with warnings.catch_warnings(), ThreadPoolExecutor(max(1, workers)) as pool:
+        with warnings.catch_warnings(), ThreadPoolExecutor(granted_cores()) as pool:
             warnings.simplefilter("ignore")  # Pillow's own remarks would come between ours
             seen = dict(zip(there, pool.map(inspect, there), strict=True))
         problems, owners, usable = [], defaultdict(list), []

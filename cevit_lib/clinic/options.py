@@ -6,11 +6,11 @@ Imported before any command runs, so nothing heavy is imported here.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cevit_lib.edge import at_least
-from cevit_lib.paths import granted_cores
 
 COUNT, SEED, RATE = at_least(1), at_least(0), at_least(1e-12, whole=False)
 #: A Vision Transformer for a laptop's processor.
@@ -101,6 +101,13 @@ def _add_network_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "--algorithm",
+        choices=("feasible", "one-stage"),
+        default="feasible",
+        help="the paper's Algorithm 3, or the copula loss from the start, its parameters estimated "
+        "after every epoch (--epochs, --learning-rate)",
+    )
     add("--epochs", type=COUNT, help="epochs of the warm-up")
     add("--copula-epochs", type=COUNT, help="epochs under the copula loss (and of the control)")
     add("--learning-rate", type=RATE, help="of the warm-up")
@@ -121,9 +128,10 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--estimator",
         choices=sorted(ESTIMATORS),
-        help="of the copula parameters (default: exact-em, for more than four labels pairwise)",
+        help="of the copula parameters (default: exact-em, in one stage maximum-likelihood, for "
+        "more than four labels pairwise)",
     )
-    add("--max-iter", type=SEED, help="most iterations of the estimator (default: its own)")
+    add("--max-iter", type=COUNT, help="most iterations of the estimator (default: its own)")
     add(
         "--estimate-on", choices=("held-out", "train", "cross-fitted"), help="whose outputs it sees"
     )
@@ -200,11 +208,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the commands that use a saved model have in common."""
-    parser.add_argument(
-        "--model", type=Path, required=True, help="a model that 'cevit fit --save' wrote"
-    )
-    _add_data_arguments(parser)
     add = parser.add_argument
+    add("--model", type=Path, required=True, help="a model that 'cevit fit --save' wrote")
+    _add_table_arguments(parser, table=True, images=True)
     add("--level", type=float, default=0.9, help="of the prediction intervals")
     add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
     add("--device", default="auto", help="auto, cpu, cuda, ...")
@@ -246,17 +252,21 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_stated(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
+    def named(number: Callable[[str], float]) -> Callable[[str], tuple[str, float]]:
+        return lambda word: (word.rpartition("=")[0], number(word.rpartition("=")[2]))
+
+    parser.add_argument(
         "--within",
         action="append",
+        type=named(at_least(1e-12, False)),
         metavar="NAME=LIMIT",
-        help="error that is small enough, as AL=0.5; its share is told (default: half an SD); may "
-        "be repeated",
+        help="error that is small enough, in units of the response, as AL=0.5 (default: half its "
+        "SD); may be repeated",
     )
-    add(
+    parser.add_argument(
         "--prevalence",
         action="append",
+        type=named(at_least(1e-12, False, 1)),
         metavar="NAME=SHARE",
         help="share of positives where predictive values are wanted, as HM=0.05 (default: that "
         "of the patients); may be repeated",
@@ -269,29 +279,28 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_stated(parser)
     add = parser.add_argument
     add("--output", type=Path, help="HTML file (default: evaluation-TABLE.html here)")
-    add("--table", type=Path, help="also write the predictions, as CSV")
+
+
+def _add_table_arguments(parser: argparse.ArgumentParser, table: bool, images: bool) -> None:
+    add = parser.add_argument
+    add(
+        "--csv",
+        type=Path,
+        required=table,
+        help="one's own table: CSV or .xlsx, one row a patient or one row an eye",
+    )
+    add(
+        "--images",
+        required=images,
+        help="folder of its photographs; of GRAPE roi (optic-nerve-head crops, default) or cfp",
+    )
+    add("--layout", type=Path, help="YAML file that names the table's columns, rules and codes")
 
 
 def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data", choices=("grape", "synthetic"), help="data set of the book; or give --csv")
-    add(
-        "--csv",
-        type=Path,
-        help="one's own table: CSV or .xlsx, one row a patient or one row an eye",
-    )
-    add(
-        "--images",
-        help="with --csv: folder of the photographs; GRAPE: roi (optic-nerve-head crops, default) "
-        "or cfp",
-    )
-    add("--layout", type=Path, help="with --csv: YAML file that names columns, rules and codes")
-    add(
-        "--workers",
-        type=COUNT,
-        default=1,
-        help="photographs read at the same time; changes no result",
-    )
+    _add_table_arguments(parser, table=False, images=False)
     add("--data-folder", type=Path, help="folder of the data set (default: CEVIT_DATA/grape)")
     add("--size", type=COUNT, help="height and width of photographs in pixels")
     add("--mirror", action="store_true", help="flip left eyes onto right ones")
@@ -301,21 +310,12 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
         type=COUNT,
         help="synthetic: pixels kept of each side, 9 to 72 (the paper: 72; default 12)",
     )
-    add(
-        "--process",
-        choices=("text", "code"),
-        default="text",
-        help="synthetic: the paper's text or its earlier code",
-    )
-    add("--data-seed", type=SEED, default=0, help="synthetic: seed of the data")
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``cevit check-data``."""
+    _add_table_arguments(parser, table=True, images=False)
     add = parser.add_argument
-    add("--csv", type=Path, required=True, help="the table: CSV or .xlsx, one row a patient or eye")
-    add("--images", type=Path, help="folder of the photographs (without it only the table is read)")
-    add("--layout", type=Path, help="YAML file that names columns, rules and codes")
     add(
         "--model",
         type=Path,
@@ -328,8 +328,6 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=SEED, default=0, help="of the division into folds")
     add("--strict", action="store_true", help="warnings count as errors")
-    cores = min(8, granted_cores())
-    add("--workers", type=COUNT, default=cores, help="files read at the same time")
 
 
 def add_download_arguments(parser: argparse.ArgumentParser) -> None:

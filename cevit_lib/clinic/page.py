@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from scipy.stats import norm
 
 from cevit_lib.clinic.check_data import characteristic
-from cevit_lib.clinic.performance import Answer, Judged, Stated, in_words
+from cevit_lib.clinic.performance import Judged, in_words
 from cevit_lib.clinic.report_figures import plot_agreement, plot_calibrated, plot_predicted
 from cevit_lib.clinic.style import png
+from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.metrics import Interval, calibration_curve
+from cevit_lib.records.store import write_whole
 
 BEGINNING = "<!doctype html>\n<!-- cevit report; not for clinical use -->"
 LOOK = """body{font:16px/1.55 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -22,10 +27,8 @@ body{color:#1a1a1a}
 h1,h2{line-height:1.2}table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 th,td{border-bottom:1px solid #ccc;padding:.3rem .5rem;text-align:left;vertical-align:top}
 th{font-weight:600;font-size:.8rem}td{font-size:.9rem}
-td.n{text-align:right;font-variant-numeric:tabular-nums}
-td small{display:block;color:#555;white-space:nowrap;font-size:.7rem}
-td:first-child{white-space:nowrap}pre{margin:0;white-space:pre-wrap}
-caption{text-align:left;color:#444;padding:.3rem 0}
+td{font-variant-numeric:tabular-nums;white-space:pre-wrap}td:first-child{white-space:nowrap}
+table+p{color:#444;margin-top:-.6rem}
 .warn{background:#fff3d6;border-left:5px solid #8a5a00;padding:.7rem 1rem;font-weight:600}
 figure{margin:1.2rem 0}img{max-width:100%;height:auto}figcaption{color:#444}
 code{overflow-wrap:anywhere}"""
@@ -36,49 +39,48 @@ LIMITS = (
     "patients: a threshold that is fixed beforehand will do a little worse.",
     "A label in any or in both of two is judged where both were observed.",
 )
-UNKNOWN = '<td class="n">–</td>'
 
 
-def document(title: str, parts: list[str]) -> str:
-    """Return a page with its warning below the title."""
+def write_page(path: Path, title: str, sections: dict[str, str]) -> None:
+    """Write a page, whole or not at all, with its warning below the title; sections by their
+    headings.
+
+    Raises
+    ------
+    DataError
+        There is a file of that name which is no page of ours; it is left as it is.
+    """
+    own_or_new(path, BEGINNING)
     name = escape(title)
     head = (
         '<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{name}, not for clinical use</title><style>{LOOK}</style></head>"
     )
-    warning = (
-        f"<h1>{name}</h1>",
-        '<p class="warn">Not for clinical use. The numbers describe a model, they do not advise a '
-        "patient.</p>",
-    )
-    body = "\n".join(part for part in (*warning, *parts) if part)
-    return f"{BEGINNING}\n{head}<body><main>{body}</main></body></html>\n"
+    warning = warned("Not for clinical use. The numbers describe a model, they advise no patient.")
+    parts = [f"<h2>{heading}</h2>\n{text}" for heading, text in sections.items()]
+    body = "\n".join([f"<h1>{name}</h1>", warning, *parts])
+    write_whole(path, f"{BEGINNING}\n{head}<body><main>{body}</main></body></html>\n".encode())
 
 
 def table(head: list[str], rows: list[list[Any]], caption: str = "") -> str:
-    """Return an HTML table; numbers stand to the right, what is not known is a dash."""
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    top = "".join(f'<th scope="col">{escape(text)}</th>' for text in head if any(head))
-    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
-    return f"<table>{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    """Return an HTML table with its caption below; what is not known is a dash."""
+    cells = pd.DataFrame(rows, columns=head, dtype=object)
+    look = {"index": False, "border": 0, "justify": "left", "header": any(head), "na_rep": "–"}
+    with pd.option_context("display.max_colwidth", None):
+        text = cells.to_html(formatters=[_text] * len(head), **look)
+    return text + paragraph(caption)
 
 
-def _cell(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, Interval):
-        if value.value != value.value:
-            return UNKNOWN
-        known = np.isfinite(value.low)
-        ends = f"<small>{value.low:.3g} to {value.high:.3g}</small>" if known else ""
-        return f'<td class="n">{value.value:.3g}{ends}</td>'
-    if value is None or value != value:
-        return UNKNOWN
-    if isinstance(value, float):
-        return f'<td class="n">{value if abs(value) > 1e-9 else 0:.3g}</td>'
+        ends = f"\n{value.low:.3g} to {value.high:.3g}" if np.isfinite(value.low) else ""
+        return _text(value.value) + ends
     if isinstance(value, dict):
-        written = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-        return f"<td><pre>{escape(written)}</pre></td>"
-    return f'<td class="n">{value}</td>' if isinstance(value, int) else f"<td>{escape(value)}</td>"
+        return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    if isinstance(value, float):
+        return "–" if value != value else f"{value if abs(value) > 1e-9 else 0:.3g}"
+    return str(value)
 
 
 def figure(picture: Any, caption: str) -> str:
@@ -94,40 +96,41 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
+def warned(*texts: str) -> str:
+    """Return what is to be seen first."""
+    return "".join(f'<p class="warn">{escape(text)}</p>' for text in texts)
+
+
 def flow_table(flow: dict[str, int] | None) -> str:
     """Return how many patients remained, and why not more."""
     rows = [[count, what] for what, count in (flow or {}).items()]
     return table(["count", ""], rows, "Flow of patients and photographs") if rows else ""
 
 
-def characteristics(groups: dict[str, np.ndarray], judged: Judged) -> str:
-    """Return mean and SD, or ones of those observed, in groups of patients (rows of ``y``)."""
-    rows = [
-        [
-            name,
-            int(len(y)),
-            *(characteristic(y[:, k], k < judged.continuous) for k in range(y.shape[1])),
-        ]
-        for name, y in groups.items()
-    ]
-    head = ["", "patients", *judged.responses]
+def characteristics(groups: dict[str, slice], judged: Judged) -> str:
+    """Return mean and SD, or ones of those observed, in groups of patients."""
+    rows = []
+    for name, of in groups.items():
+        cells = [characteristic(answer.seen[of], not answer.label) for answer in judged.asked]
+        rows.append([name, len(judged.ids[of]), *cells])
+    head = ["", "patients", *(answer.name for answer in judged.asked)]
     return table(head, rows, "Mean (SD), or ones of observed")
 
 
 def performance(
-    judged: Judged, stated: Stated, found: dict[str, dict[str, Interval]], level: float
+    judged: Judged,
+    stated: dict[str, float],
+    found: dict[str, dict[str, Interval]],
+    level: float,
 ) -> str:
     """Return tables of what a clinician asks, a sentence on skill, coverage and figures."""
-    answers: dict[str, list[Answer]] = {}
-    for answer in judged.answers():
-        answers.setdefault(answer.measure, []).append(answer)
-    text = paragraph(in_words(found))
-    for measure, of in answers.items():
+    text, answers = paragraph(in_words(found)), judged.answers()
+    for measure in dict.fromkeys(answer.measure for answer in answers):
         rows, head = [], [""]
-        for answer in of:
-            usual = answer.numbers(stated, said=answer.usual)
+        for answer in (answer for answer in answers if answer.measure == measure):
             head = ["", *found[answer.name]]
             rows.append([answer.name, *found[answer.name].values()])
+            usual = replace(answer, said=answer.usual).numbers(stated)
             rows.append(["no skill", *usual.values()])
         text += table(
             head,
@@ -153,10 +156,11 @@ def _coverage(judged: Judged, level: float) -> str:
 
 def _figures(judged: Judged, level: float) -> str:
     answers, text = judged.answers(), ""
-    panels = [(answer.name, answer.said, answer.seen) for answer in answers if not answer.label]
-    if panels:
-        scale = dict(zip(judged.responses, judged.scale.mean(0), strict=False))
-        half = [norm.ppf((1 + level) / 2) * scale[name] for name, *_ in panels]
+    measures = [answer for answer in answers if not answer.label]
+    curves = {a.name: calibration_curve(a.said, a.seen) for a in answers if a.label}
+    if measures:
+        panels = [(answer.name, answer.said, answer.seen) for answer in measures]
+        half = [norm.ppf((1 + level) / 2) * answer.scale.mean() for answer in measures]
         text += figure(
             plot_predicted(panels, half, judged.domains),
             f"Predicted against observed; grey band: {level:.0%} interval.",
@@ -166,11 +170,6 @@ def _figures(judged: Judged, level: float) -> str:
             "Bland and Altman: predicted less observed against their mean; lines: bias and 95 % "
             "limits of agreement.",
         )
-    curves = {
-        answer.name: calibration_curve(answer.said, answer.seen)
-        for answer in answers
-        if answer.label
-    }
     if curves:
         text += figure(
             plot_calibrated(curves),

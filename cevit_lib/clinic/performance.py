@@ -5,14 +5,15 @@ they are better than saying the same of everybody.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import nan
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
 from scipy.stats import norm
 
 from cevit_lib.clinic.tables import Domains, eye_of, pairs_of
+from cevit_lib.copula import class_probabilities
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import ParameterError
 from cevit_lib.metrics import (
@@ -31,45 +32,77 @@ from cevit_lib.metrics import (
     share_within,
     threshold_at_specificity,
 )
+from cevit_lib.training import Predictions
 
 LEVELS = ("any", "both")  # questions about a label of both eyes
 REPLICATIONS = 300  # of the bootstrap
-#: What is said before it, for patients and answers.
-RESAMPLED = f"{{}} patients are resampled {REPLICATIONS} times, for the intervals of {{}} answers"
 
 
-@dataclass(frozen=True)
-class Stated:
-    """What only the reader of a report can say.
-
-    Attributes
-    ----------
-    limits : dict
-        Continuous response to the largest error that is small enough for him.
-    prevalences : dict
-        Label, or question about it, to the share of positives where predictive values are wanted.
-    share : float
-        At which specificity the sensitivity is told, and at which sensitivity the specificity.
-    """
-
-    limits: dict[str, float] = field(default_factory=dict)
-    prevalences: dict[str, float] = field(default_factory=dict)
-    share: float = 0.9
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One response, or one question about a label of both eyes: what was said, and what is.
+class Question(NamedTuple):
+    """One response, or one question about a label of both eyes.
 
     Attributes
     ----------
     name, measure : str
         Such as ``"HM_OS"`` or ``"any HM"``, both of ``"HM"``.
     label : bool
-        Whether ``said`` are probabilities.
+    columns : tuple of int
+        One, or those of both eyes.
+    """
+
+    name: str
+    measure: str
+    label: bool
+    columns: tuple[int, ...]
+
+    @property
+    def level(self) -> str:
+        """``"any"`` or ``"both"``, where it is about both eyes."""
+        return self.name.partition(" ")[0] if len(self.columns) == 2 else ""
+
+    def observed(self, y: np.ndarray) -> np.ndarray:
+        """Return what is, ``(n,)``: of both eyes where both have a label. A positive eye alone
+        would decide "any", a negative one alone would not, and the share would be too large.
+        """
+        values = y[:, list(self.columns)]
+        if not self.level:
+            return values[:, 0]
+        return np.where(np.isfinite(values).all(1), patient_labels(values, self.level), nan)
+
+
+def questions(
+    responses: tuple[str, ...], continuous: int, domains: Domains = EYES
+) -> list[Question]:
+    """Return what can be asked of a model with these responses, measure by measure."""
+    found = [
+        Question(name, measure_of(name, domains), k >= continuous, (k,))
+        for k, name in enumerate(responses)
+    ]
+    for stem, pair in pairs_of(responses, continuous, domains).items():
+        found += [Question(f"{level} {stem}", stem, True, pair) for level in LEVELS]
+    order = list(dict.fromkeys(one.measure for one in found))
+    return sorted(found, key=lambda one: order.index(one.measure))
+
+
+def measure_of(response: str, domains: Domains = EYES) -> str:
+    """Return the name of a response without its eye."""
+    eye = eye_of(response, domains)
+    return response.replace(f"_{eye}", "", 1) if eye else response
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said to a question, and what is.
+
+    Attributes
+    ----------
+    name, measure, label
+        Of the question; ``said`` are probabilities where it asks for a label.
     said, seen, usual : (n,) arrays
         Predicted; observed, NaN = not; and what is said of everybody who was not photographed: the
         mean of the patients on whom the model was fitted.
+    scale : (n,) array
+        Residual SD that stands behind each patient's interval; NaN of a label.
     """
 
     name: str
@@ -78,17 +111,17 @@ class Answer:
     said: np.ndarray
     seen: np.ndarray
     usual: np.ndarray
+    scale: Any = nan
 
-    def numbers(
-        self, stated: Stated, rows: np.ndarray | None = None, said: np.ndarray | None = None
-    ) -> dict[str, float]:
-        """Return the metrics of some patients, of what was said or of something else."""
-        rows = np.arange(len(self.seen)) if rows is None else rows
-        said = (self.said if said is None else said)[rows]
-        if self.label:
-            prevalence = stated.prevalences[self.name]
-            return of_label(said, self.seen[rows], self.usual[rows], prevalence, stated.share)
-        return of_length(said, self.seen[rows], self.usual[rows], stated.limits[self.name])
+    @property
+    def off(self) -> np.ndarray:
+        """Distance of predicted and observed in units of their scale."""
+        return np.abs(self.seen - self.said) / self.scale
+
+    def numbers(self, stated: dict[str, float], rows: Any = slice(None)) -> dict[str, float]:
+        """Return the metrics of some patients."""
+        of = of_label if self.label else of_length
+        return of(self.said[rows], self.seen[rows], self.usual[rows], stated[self.name])
 
 
 def of_length(
@@ -109,7 +142,7 @@ def of_length(
 
 
 def of_label(
-    said: np.ndarray, seen: np.ndarray, usual: np.ndarray, prevalence: float, share: float
+    said: np.ndarray, seen: np.ndarray, usual: np.ndarray, prevalence: float, share: float = 0.9
 ) -> dict[str, float]:
     """Return detection and calibration of a label's probabilities.
 
@@ -148,18 +181,9 @@ def usual_of(
     """Return the mean of every response, and the shares of patients with a label in any and in both
     eyes: what predicts a patient of whom there is no photograph.
     """
-    columns = {name: y[:, k] for k, name in enumerate(responses)}
-    for stem, pair in pairs_of(responses, continuous, domains).items():
-        columns |= {f"{level} {stem}": _of_both(y[:, list(pair)], level) for level in LEVELS}
-    seen = {name: values[np.isfinite(values)] for name, values in columns.items()}
-    return {name: float(values.mean()) if len(values) else nan for name, values in seen.items()}
-
-
-def _of_both(labels: np.ndarray, level: str) -> np.ndarray:
-    """Return the patient's label where both eyes have one: a positive eye alone would decide "any",
-    a negative one alone would not, and the share would be too large.
-    """
-    return np.where(np.isfinite(labels).all(1), patient_labels(labels, level), nan)
+    asked = questions(responses, continuous, domains)
+    seen = {one.name: one.observed(y) for one in asked}
+    return {k: float(np.nanmean(v)) if np.isfinite(v).any() else nan for k, v in seen.items()}
 
 
 @dataclass(frozen=True)
@@ -170,66 +194,22 @@ class Judged:
     ----------
     ids : list of str
         The patient of each row; one with several visits has several.
-    responses : tuple of str
-    continuous : int
-    y, outputs : (n, p) arrays
-        Observed (NaN = not), and means and logits.
-    scale : (n, p0) array
-        Residual SD that stands behind each patient's intervals.
-    cells : dict
-        Label of both eyes to its joint probabilities ``(n, 2, 2)``.
-    usual : dict
-        As :func:`usual_of` names them: ``(n,)`` what is said without a photograph.
+    asked : list of Answer
+        To every question.
     domains : tuple of str
         Names of the left and of the right eye, as the responses end.
     """
 
     ids: list[str]
-    responses: tuple[str, ...]
-    continuous: int
-    y: np.ndarray
-    outputs: np.ndarray
-    scale: np.ndarray
-    cells: dict[str, np.ndarray]
-    usual: dict[str, np.ndarray]
+    asked: list[Answer]
     domains: Domains = EYES
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """``(n, p1)`` of the binary responses."""
-        return expit(self.outputs[:, self.continuous :])
 
     def answers(self) -> list[Answer]:
         """Return what can be judged, measure by measure."""
-        said = np.concatenate([self.outputs[:, : self.continuous], self.probabilities], axis=1)
-        found = [
-            Answer(
-                name,
-                measure_of(name, self.domains),
-                k >= self.continuous,
-                said[:, k],
-                self.y[:, k],
-                self._usual(name),
-            )
-            for k, name in enumerate(self.responses)
-        ]
-        for stem, pair in pairs_of(self.responses, self.continuous, self.domains).items():
-            for level in LEVELS:
-                scores, seen = (
-                    patient_scores(self.cells[stem], level),
-                    _of_both(self.y[:, list(pair)], level),
-                )
-                name = f"{level} {stem}"
-                found.append(Answer(name, stem, True, scores, seen, self._usual(name)))
-        order = list(dict.fromkeys(answer.measure for answer in found))
-        there = [answer for answer in found if np.isfinite(answer.seen).any()]
-        return sorted(there, key=lambda answer: order.index(answer.measure))
-
-    def _usual(self, name: str) -> np.ndarray:
-        return self.usual.get(name, np.full(len(self.ids), nan))
+        return [answer for answer in self.asked if np.isfinite(answer.seen).any()]
 
     def performance(
-        self, stated: Stated, rng: np.random.Generator, replications: int = REPLICATIONS
+        self, stated: dict[str, float], rng: np.random.Generator, replications: int = REPLICATIONS
     ) -> dict[str, dict[str, Interval]]:
         """Return the metrics of every answer, with 95 % intervals from resampled patients."""
         answers = self.answers()
@@ -249,11 +229,11 @@ class Judged:
 
     def coverage(self, level: float) -> dict[str, tuple[int, int]]:
         """Return how many observed values of a response lie in their interval, and of how many."""
-        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
-        inside, seen = off <= norm.ppf((1 + level) / 2), np.isfinite(off)
+        reach = norm.ppf((1 + level) / 2)
         return {
-            name: (int(inside[:, k].sum()), int(seen[:, k].sum()))
-            for k, name in enumerate(self.responses[: self.continuous])
+            answer.name: (int((answer.off <= reach).sum()), int(np.isfinite(answer.off).sum()))
+            for answer in self.answers()
+            if not answer.label
         }
 
     def worst(self, count: int = 5) -> list[tuple[str, str, float, float]]:
@@ -261,30 +241,55 @@ class Judged:
 
         Each as patient, response, predicted, observed.
         """
-        off = np.abs(self.y - self.outputs)[:, : self.continuous] / self.scale
-        order = np.argsort(-np.nan_to_num(off, nan=-1.0), axis=None)[:count]
-        rows, columns = np.unravel_index(order, off.shape)
-        return [
-            (self.ids[i], self.responses[k], float(self.outputs[i, k]), float(self.y[i, k]))
-            for i, k in zip(rows, columns, strict=True)
-            if np.isfinite(off[i, k])
+        cases = [
+            (off, patient, answer.name, float(said), float(seen))
+            for answer in self.answers()
+            for off, patient, said, seen in zip(
+                answer.off, self.ids, answer.said, answer.seen, strict=True
+            )
+            if off >= 0
         ]
+        return [case[1:] for case in sorted(cases, reverse=True)[:count]]
 
 
-def measure_of(response: str, domains: Domains = EYES) -> str:
-    """Return the name of a response without its eye."""
-    eye = eye_of(response, domains)
-    return response.replace(f"_{eye}", "", 1) if eye else response
+def judge(
+    predictions: Predictions, y: np.ndarray, usual: dict[str, float], domains: Domains = EYES
+) -> Judged:
+    """Return the predictions of one model beside what was observed, ``y (n, p)``, and ``usual``."""
+    outputs, p, asked = predictions.outputs.double(), predictions.parameters, []
+    means = np.concatenate([outputs[:, : p.p0], outputs[:, p.p0 :].sigmoid()], axis=1)
+    for question in questions(predictions.responses, p.p0, domains):
+        columns = list(question.columns)
+        said, scale = means[:, columns[0]], nan
+        if question.level:
+            cells = class_probabilities(outputs[:, columns], p.margin(columns)).numpy()
+            said = patient_scores(cells, question.level)
+        elif not question.label:
+            scale = float(p.scale[columns[0]])
+        known = usual.get(question.name)
+        alike = (np.full(len(means), nan if one is None else one) for one in (known, scale))
+        asked.append(Answer(*question[:3], said, question.observed(y), *alike))
+    return Judged(list(predictions.ids), asked, domains)
 
 
-def unskilled(performance: dict[str, dict[str, Interval]]) -> list[str]:
-    """Return the answers of which no skill is shown: the interval of the skill reaches zero."""
-    return [name for name, of in performance.items() if not of["skill"].low > 0]
+def joined(parts: list[Judged]) -> Judged:
+    """Lay judged patients together."""
+    arrays = ("said", "seen", "usual", "scale")
+    asked = [
+        replace(
+            same[0],
+            **{name: np.concatenate([getattr(one, name) for one in same]) for name in arrays},
+        )
+        for same in zip(*(part.asked for part in parts), strict=True)
+    ]
+    return replace(parts[0], ids=[patient for part in parts for patient in part.ids], asked=asked)
 
 
 def in_words(performance: dict[str, dict[str, Interval]]) -> str:
-    """Return the sentence on skill that stands in a report and on the terminal."""
-    blind = unskilled(performance)
+    """Return the sentence on skill that stands in a report and on the terminal: of some answers
+    none is shown, the interval of the skill reaches zero.
+    """
+    blind = [name for name, of in performance.items() if not of["skill"].low > 0]
     if not blind:
         return "For every response the predictions are better than saying the usual of everybody."
     whose = "any response" if len(blind) == len(performance) else ", ".join(blind)
@@ -295,67 +300,48 @@ def in_words(performance: dict[str, dict[str, Interval]]) -> str:
     )
 
 
-def stated_of(words: list[str] | None, option: str) -> dict[str, float]:
-    """Read ``NAME=NUMBER``.
-
-    Raises
-    ------
-    ParameterError
-        A word is none, or no number above zero.
+def resampled(
+    judged: Judged, stated: dict[str, float]
+) -> tuple[dict[str, float], dict[str, dict[str, Interval]]]:
+    """Return what is stated of every answer, and the performance under it; say that it takes
+    time.
     """
-    found = {}
-    for word in words or ():
-        name, _, number = word.rpartition("=")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            found[name] = nan
-        if not name or not found[name] > 0:
-            raise ParameterError(f"{option} {word}: write NAME=NUMBER above zero, such as AL=0.5.")
-    return found
+    answers, patients = judged.answers(), len(set(judged.ids))
+    stated = filled(answers, stated)
+    said = f"{patients} patients are resampled {REPLICATIONS} times, for the intervals of"
+    print(f"{said} {len(answers)} answers", flush=True)
+    return stated, judged.performance(stated, np.random.default_rng(0))
 
 
-def stated_by(options: argparse.Namespace, judged: Judged) -> Stated:
+def stated_by(options: argparse.Namespace, asked: list[Question]) -> dict[str, float]:
     """Return what ``--within`` and ``--prevalence`` state, of a response or of all of a measure.
 
-    Where they say nothing: half the SD of what was observed of a measure, and the share of
-    positives of each label.
-
     Raises
     ------
     ParameterError
-        A name is none of the measures, or a prevalence no share.
+        A name is none of the measures.
     """
-    limits = stated_of(options.within, "--within")
-    prevalences = stated_of(options.prevalence, "--prevalence")
-    for option, given, label in (("--within", limits, False), ("--prevalence", prevalences, True)):
-        known = [(a.measure, a.name) for a in judged.answers() if a.label == label]
-        names = list(dict.fromkeys(name for pair in known for name in pair))
-        for name, value in given.items():
-            if name not in names:
-                raise ParameterError(f"{option} {name}: the names here are {', '.join(names)}.")
-            if label and not value < 1:
-                raise ParameterError(f"{option} {name}={value:g}: give a share such as 0.05.")
-    return filled(judged, limits, prevalences)
+    stated: dict[str, float] = {}
+    for option, label in (("within", False), ("prevalence", True)):
+        known = [name for one in asked if one.label == label for name in (one.measure, one.name)]
+        for name, value in getattr(options, option) or ():
+            if name not in known:
+                names = ", ".join(dict.fromkeys(known))
+                raise ParameterError(f"--{option} {name}: the names here are {names}.")
+            stated[name] = value
+    return stated
 
 
-def filled(judged: Judged, limits: dict[str, float], prevalences: dict[str, float]) -> Stated:
-    """Return what is stated of every answer, from what was said of some."""
-    answers = judged.answers()
-    spread: dict[str, list[np.ndarray]] = {}
+def filled(answers: list[Answer], stated: dict[str, float]) -> dict[str, float]:
+    """Return the largest error that is small enough, or the share of positives at which predictive
+    values are wanted, of every answer.
+
+    Where nothing is stated: half the SD of what was observed of a measure, the share observed.
+    """
+    found = {}
     for answer in answers:
-        spread.setdefault(answer.measure, []).append(answer.seen - np.nanmean(answer.seen))
-    usual = {name: _round(np.nanstd(np.concatenate(of)) / 2) for name, of in spread.items()}
-    wide = usual | limits
-    return Stated(
-        {a.name: limits.get(a.name, wide[a.measure]) for a in answers if not a.label},
-        {
-            a.name: prevalences.get(a.name, prevalences.get(a.measure, float(np.nanmean(a.seen))))
-            for a in answers
-            if a.label
-        },
-    )
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.1g}")
+        same = [one.seen - np.nanmean(one.seen) for one in answers if one.measure == answer.measure]
+        usual = float(f"{np.nanstd(np.concatenate(same)) / 2:.1g}")
+        usual = float(np.nanmean(answer.seen)) if answer.label else usual
+        found[answer.name] = stated.get(answer.name, stated.get(answer.measure, usual))
+    return found

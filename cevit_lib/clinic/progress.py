@@ -7,6 +7,7 @@ listens. An estimator's iterations are shown and not counted: how many it needs 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import shutil
 import sys
@@ -14,7 +15,10 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from tqdm import tqdm
+
 from cevit_lib.clinic.options import ARMS
+from cevit_lib.training import PAPER_COPULA, PAPER_WARM_UP
 
 CROSS_FITS = 3  # further warm-ups of a fold whose estimate is cross-fitted
 PAUSE = 1.0  # seconds between two lines of a log, but for a stage's last epoch
@@ -22,14 +26,13 @@ PAUSE = 1.0  # seconds between two lines of a log, but for a stage's last epoch
 
 def stages_of(configuration: dict[str, Any]) -> dict[str, int]:
     """Return the stages of one fold with their epochs, in their order."""
+    epochs = {stage: recipe["epochs"] for stage, recipe in configuration["recipes"].items()}
+    crossed = CROSS_FITS * (configuration["estimate_on"] == "cross-fitted")
     if configuration["preset"] == "paper":
-        from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP
-
-        first, further, crossed = PAPER_WARM_UP.epochs, PAPER_COPULA.epochs, 0
-    else:
-        recipes = configuration["recipes"]
-        first, further = (recipes[stage]["epochs"] for stage in ("warm_up", "copula"))
-        crossed = CROSS_FITS * (configuration["estimate_on"] == "cross-fitted")
+        epochs, crossed = {"warm_up": PAPER_WARM_UP.epochs, "copula": PAPER_COPULA.epochs}, 0
+    if "one_stage" in epochs:
+        return dict.fromkeys(("one stage", ARMS[1]), epochs["one_stage"])
+    first, further = epochs["warm_up"], epochs["copula"]
     crosses = {f"cross-fit {number + 1}": first for number in range(crossed)}
     return {"warm-up": first, **crosses, "copula": further, ARMS[1]: further}
 
@@ -49,77 +52,50 @@ class Watch(logging.Handler):
     def __init__(self, folds: int, stages: dict[str, int], stream: TextIO | None = None) -> None:
         super().__init__(logging.INFO)
         self.stream, self.stages = stream or sys.stderr, stages
-        self.each, self.folds = sum(stages.values()), folds
-        self.before, self.done, self.name = 0, 0, ""
-        self.made, self.spent, self.last, self.told = 0, 0.0, time.monotonic(), 0.0
-        self.bar = None
-        if self.stream.isatty():
-            from tqdm import tqdm
-
-            size = shutil.get_terminal_size()  # 80 by 24 where a terminal tells none
-            self.bar = tqdm(
-                total=folds * self.each,
-                file=self.stream,
-                ncols=size.columns,
-                nrows=size.lines,
-                bar_format="{desc} {percentage:3.0f}%|{bar}|",
-                leave=False,
-                delay=1e-9,
-            )
+        self.before, self.name, self.told = 0, "", 0.0
+        self.terminal = self.stream.isatty()
+        size = shutil.get_terminal_size()  # 80 by 24 where a terminal tells none
+        further = " {percentage:3.0f}%|{bar}|" if self.terminal else ""
+        self.bar = tqdm(
+            total=folds * sum(stages.values()),
+            file=self.stream if self.terminal else io.StringIO(),
+            ncols=size.columns if self.terminal else None,
+            nrows=size.lines,
+            bar_format="{desc}; {remaining} left" + further,
+            smoothing=0,
+            leave=False,
+            delay=1e-9,
+        )
 
     @contextlib.contextmanager
     def fold(self, name: str) -> Iterator[None]:
         """Show a fold by its name; afterwards it counts as done, whatever it did."""
-        self.name, self.last = name, time.monotonic()
+        self.name = name
         try:
             yield
         finally:
-            self.before += self.each
-            self.done = self.before
-            if self.bar is not None:
-                self.bar.clear()
+            self.before += sum(self.stages.values())
+            self.bar.clear()  # a line on the fold comes next
 
     def emit(self, record: logging.LogRecord) -> None:
         stage, done, of = record.args
-        if stage not in self.stages:
-            self._show(f"{stage}, iteration {done} of at most {of}", False)
-            return
-        now, names = time.monotonic(), list(self.stages)
-        earlier = sum(self.stages[name] for name in names[: names.index(stage)])
-        self.done = self.before + earlier + done
-        self.made, self.spent, self.last = self.made + 1, self.spent + now - self.last, now
-        self._show(f"{stage}, epoch {done} of {of}{getattr(record, 'said', '')}", done == of)
-
-    def left(self) -> str:
-        """Return about how long the rest takes, from the epochs (and estimates) so far."""
-        if not self.made:
-            return "time left unknown yet"
-        epochs = self.folds * self.each - self.done
-        return f"about {in_time(epochs * self.spent / self.made)} left"
-
-    def _show(self, text: str, last: bool) -> None:
-        text = f"{self.name}: {text}"
-        if self.bar is not None:
-            self.bar.n = self.done
-            self.bar.set_description_str(f"{text}; {self.left()}")
-            if self.done == self.before + self.each:
-                self.bar.clear()  # a line on the fold comes next
-        elif last or time.monotonic() - self.told >= PAUSE:
-            print(f"{text}; {self.left()}", file=self.stream, flush=True)
+        text = f"iteration {done} of at most {of}"
+        if stage in self.stages:
+            names = list(self.stages)
+            earlier = sum(self.stages[name] for name in names[: names.index(stage)])
+            place = self.before + earlier + done
+            self.bar.initial += place - self.bar.n - 1  # what was there already took no time
+            self.bar.n = place
+            text = f"epoch {done} of {of}{getattr(record, 'said', '')}"
+        self.bar.set_description_str(f"{self.name}: {stage}, {text}", refresh=self.terminal)
+        ended = stage in self.stages and done == of
+        if not self.terminal and (ended or time.monotonic() - self.told >= PAUSE):
+            print(self.bar, file=self.stream, flush=True)
             self.told = time.monotonic()
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()
         super().close()
-
-
-def in_time(seconds: float) -> str:
-    """Return a duration as a person says it: ``40 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextlib.contextmanager

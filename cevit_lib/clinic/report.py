@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cevit_lib.clinic import page as parts
 from cevit_lib.clinic.intervals import tail
-from cevit_lib.clinic.options import ARMS
-from cevit_lib.clinic.page import BEGINNING, figure, paragraph, table
-from cevit_lib.clinic.performance import RESAMPLED, Judged, Stated, in_words, stated_by
-from cevit_lib.clinic.pooled import fit_records, pool, unsettled
+from cevit_lib.clinic.page import figure, paragraph, table
+from cevit_lib.clinic.performance import Judged, in_words, questions, resampled, stated_by
+from cevit_lib.clinic.pooled import fit_records, pool, responses_of, unsettled
 from cevit_lib.clinic.report_figures import plot_correlation
-from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.records import badge
-from cevit_lib.records.store import write_whole
 
 LIMITS = (
     "Cross-validated on the patients of one table: how the model does in another clinic, with "
@@ -33,127 +29,87 @@ Records = list[dict[str, Any]]
 def run_report(options: argparse.Namespace) -> int:
     """Write the page; return 0."""
     tail(options.level)
-    own_or_new(options.output, BEGINNING)
     records = fit_records(options.results, options.study, options.id)
-    judged = pool(records)
-    stated = stated_by(options, judged)
-    print(RESAMPLED.format(len(set(judged.ids)), len(judged.answers())), flush=True)
-    found = judged.performance(stated, np.random.default_rng(0))
-    text = page(records, judged, found, stated, options.level)
-    write_whole(Path(options.output), text.encode())
+    stated = stated_by(options, questions(*responses_of(records[0])))
+    judged, open_ends = pool(records), unsettled(records)
+    stated, found = resampled(judged, stated)
+    first, folds = records[0], f"{len(records)} of {records[0]['configuration']['folds']} folds"
+    names = responses_of(first)[0]
+    sections = {
+        "Summary": paragraph(
+            f"{len(judged.ids)} patients, each predicted by a model that had not seen any "
+            f"photograph of him or her: {folds}, divided by patient, seed {first['seeds'][0]}."
+        )
+        + parts.warned(*open_ends),
+        "Model card": _card(first, names),
+        "Patients": parts.flow_table(first["data"].get("flow")) + _folds(records, judged),
+        "How good the predictions are": parts.performance(judged, stated, found, options.level),
+        "With and without the copula": _arms(records),
+        "How the responses hang together": _correlation(records, names),
+        "Where it failed": parts.worst(judged),
+        "What this page cannot say": parts.limits(*LIMITS),
+        "Provenance": paragraph(str(badge(records)))
+        + paragraph(
+            f"Data {first['data']['hash']}; records {', '.join(one['id'] for one in records)}"
+        ),
+    }
+    parts.write_page(options.output, f"Report on {first['data']['name']}", sections)
     print(f"report on {len(records)} folds in {options.output} (not for clinical use)")
-    print(in_words(found))
-    for line in unsettled(records):
-        print(line)
+    print(in_words(found), *open_ends, sep="\n")
     return 0
-
-
-def page(
-    records: Records, judged: Judged, found: dict[str, dict], stated: Stated, level: float = 0.9
-) -> str:
-    """Return the report as HTML; ``found`` is the performance of the judged patients."""
-    return parts.document(
-        f"Report on {records[0]['data']['name']}",
-        [
-            _summary(records, judged),
-            *(f'<p class="warn">{escape(line)}</p>' for line in unsettled(records)),
-            "<h2>Model card</h2>",
-            _card(records[0], judged.responses),
-            "<h2>Patients</h2>",
-            parts.flow_table(records[0]["data"].get("flow")),
-            _patients(records, judged),
-            "<h2>How good the predictions are</h2>",
-            parts.performance(judged, stated, found, level),
-            "<h2>With and without the copula</h2>",
-            _arms(records),
-            "<h2>How the responses hang together</h2>",
-            _correlation(records, judged.responses),
-            "<h2>Where it failed</h2>",
-            parts.worst(judged),
-            "<h2>What this page cannot say</h2>",
-            parts.limits(*LIMITS),
-            "<h2>Provenance</h2>",
-            _provenance(records),
-        ],
-    )
-
-
-def _summary(records: Records, judged: Judged) -> str:
-    first, done = records[0], len(records)
-    whole = first["configuration"]["folds"]
-    text = f"{len(judged.ids)} patients, each predicted by a model that had not seen any photograph"
-    text += " of him or her"
-    return f"<p>{text}: {done} of {whole} folds, divided by patient, seed {first['seeds'][0]}.</p>"
 
 
 def _card(record: dict[str, Any], responses: tuple[str, ...]) -> str:
     c, e = record["configuration"], record["configuration"]["encoder"]
-    layout, changed = c["data"].get("layout", {}), c.get("augmentation", {})
+    layout = c["data"].get("layout", {})
     organ, covariates = layout.get("organ", "eye"), ", ".join(layout.get("covariates", ()))
-    changes = {
-        "rotation": f"photographs turned by up to {changed.get('rotation', 0):g} degrees",
-        "colour": f"their colours changed by up to {changed.get('colour', 0):.0%}",
-    }
-    stages = [
+    training = [
         f"{name.replace('_', ' ')}: {s['epochs']} epochs, rate {s['learning_rate']:g}"
         for name, s in c["recipes"].items()
     ]
-    rows = [
-        [
-            "Intended use",
-            f"research and teaching on paired {organ}s; not for clinical use, no decision on a "
-            "patient",
-        ],
-        ["Predicts", ", ".join(responses)],
-        [
-            "Sees",
-            f"photographs of both {organ}s, an absent {organ} is black and nothing is said of it"
-            + (f"; beside them {covariates}" if covariates else ""),
-        ],
-        [
-            "Network",
-            f"{e['backbone']} Vision Transformer shared by both {organ}s"
-            + (f", residual adapters by {organ}" if e["adapters"] else "")
-            + (f", LoRA of rank {e['lora_rank']}" if e["lora_rank"] else ", trained in full"),
-        ],
-        [
-            "Weights it starts from",
-            str(record["notes"]).partition(";")[0].removeprefix("backbone weights: "),
-        ],
-        [
-            "Training",
-            "; ".join([*stages, f"{c['batch_size']} patients a step", *map(changes.get, changed)]),
-        ],
-        ["Copula parameters", f"{c['estimator']}, on {c['estimate_on']} outputs, then held fixed"],
-        [f"Missing {organ}s and responses", "kept; they enter the likelihood of what was observed"],
-        ["Layout", c["data"].get("layout", c["data"])],
-    ]
-    return table(["", ""], rows)
+    training += [f"{c['batch_size']} patients a step"]
+    told = {
+        "rotation": "photographs turned by up to {:g} degrees",
+        "colour": "their colours changed by up to {:.0%}",
+    }
+    training += [told[name].format(most) for name, most in c.get("augmentation", {}).items()]
+    rows = {
+        "Intended use": f"research and teaching on paired {organ}s; not for clinical use, no "
+        "decision on a patient",
+        "Predicts": ", ".join(responses),
+        "Sees": f"photographs of both {organ}s, an absent {organ} is black and nothing is said of "
+        "it" + (f"; beside them {covariates}" if covariates else ""),
+        "Network": f"{e['backbone']} Vision Transformer shared by both {organ}s"
+        + (f", residual adapters by {organ}" if e["adapters"] else "")
+        + (f", LoRA of rank {e['lora_rank']}" if e["lora_rank"] else ", trained in full"),
+        "Weights it starts from": record["notes"].partition(";")[0].partition(": ")[2],
+        "Training": "; ".join(training),
+        "Copula parameters": f"{c['estimator']}, on {c['estimate_on']} outputs, "
+        + ("again after every epoch" if "one_stage" in c["recipes"] else "then held fixed"),
+        f"Missing {organ}s and responses": "kept; they enter the likelihood of what was observed",
+        "Layout": c["data"].get("layout", c["data"]),
+    }
+    return table(["", ""], [[*row] for row in rows.items()])
 
 
-def _patients(records: Records, judged: Judged) -> str:
-    folds, start = {}, 0
-    for record in records:
-        stop = start + len(record["predictions"]["id"])
-        folds[f"fold {record['configuration']['fold']}"] = judged.y[start:stop]
-        start = stop
-    return parts.characteristics(folds, judged)
+def _folds(records: Records, judged: Judged) -> str:
+    stops = np.cumsum([0, *(len(record["predictions"]["id"]) for record in records)])
+    names = [f"fold {record['configuration']['fold']}" for record in records]
+    folds = map(slice, stops[:-1], stops[1:])
+    return parts.characteristics(dict(zip(names, folds, strict=True)), judged)
 
 
 def _arms(records: Records) -> str:
-    def mean(arm: str, key: str) -> float | None:
-        values = [record["metrics"][arm]["values"][key] for record in records]
-        seen = [value for value in values if value is not None]
-        return float(np.mean(seen)) if seen else None
-
-    keys = list(records[0]["metrics"]["copula"]["values"])
-    rows = [[key, *(mean(arm, key) for arm in ARMS)] for key in keys]
-    return table(
-        ["metric", *ARMS],
-        rows,
-        "Means over the folds. Compare the last column with the one before it: same start, same "
-        "epochs.",
+    arms = list(records[0]["metrics"])
+    values = pd.concat(
+        [
+            pd.DataFrame({arm: record["metrics"][arm]["values"] for arm in arms})
+            for record in records
+        ]
     )
+    means = values.astype(float).groupby(level=0, sort=False).mean()
+    caption = "Means over the folds. Compare the last two columns: same start, same epochs."
+    return table(["metric", *arms], [[*row] for row in means.itertuples()], caption)
 
 
 def _correlation(records: Records, responses: tuple[str, ...]) -> str:
@@ -164,13 +120,4 @@ def _correlation(records: Records, responses: tuple[str, ...]) -> str:
     names = [name.replace("_", " ") for name in responses]
     return figure(
         plot_correlation(panels, names), "Correlations of what the network leaves unexplained."
-    )
-
-
-def _provenance(records: Records) -> str:
-    ids = ", ".join(record["id"] for record in records)
-    data = records[0]["data"]
-    return (
-        paragraph(str(badge(records)))
-        + f"<p>Data <code>{data['hash']}</code>; records <code>{ids}</code></p>"
     )

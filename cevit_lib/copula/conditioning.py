@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cevit_lib.copula.parameters import CopulaParameters
+from cevit_lib.normal.central import PlackettNodes
 from cevit_lib.normal.univariate import may_branch
 
 LARGEST_TABLE = 6
@@ -167,13 +168,13 @@ class Table(NamedTuple):
     Attributes
     ----------
     constants : LikelihoodConstants
-    fast : tuple of float, tensor or None
-        On a CPU each pattern's conditional correlation of the two labels, on a GPU all that the
-        kernel reads; None where the reference is all there is.
+    fast : PlackettNodes, tensor or None
+        On a CPU the nodes of Plackett's integral for each pattern's conditional correlation of the
+        two labels, on a GPU all that the kernel reads; None where the reference is all there is.
     """
 
     constants: LikelihoodConstants
-    fast: tuple[float, ...] | Tensor | None
+    fast: PlackettNodes | Tensor | None
 
 
 def tabulate(parameters: CopulaParameters, missing: bool) -> Table | None:
@@ -192,16 +193,14 @@ def tabulate(parameters: CopulaParameters, missing: bool) -> Table | None:
     return Table(constants, prepared(constants) if two_labels else None)
 
 
-def prepared(constants: LikelihoodConstants) -> tuple[float, ...] | Tensor | None:
+def prepared(constants: LikelihoodConstants) -> PlackettNodes | Tensor | None:
     """Return what the faster route of this device needs of the constants; None where there is
     none.
     """
     if may_branch(constants.constant):
-        return tuple(constants.correlation[:, 0, 1].tolist())
-    device = constants.constant.device
-    if device.type != "cuda" or torch.compiler.is_compiling():
-        return None
-    if torch.version.hip or find_spec("triton") is None:
+        return PlackettNodes.of(constants.correlation[:, 0, 1])
+    device, there = constants.constant.device, find_spec("triton") and not torch.version.hip
+    if device.type != "cuda" or torch.compiler.is_compiling() or not there:
         return None
     from cevit_lib.copula import kernel  # imports Triton
 

@@ -33,14 +33,11 @@ from cevit_lib.copula.conditioning import (
 )
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.validation import check_labels, check_pair
-from cevit_lib.normal import (
-    log_bivariate_normal_cdf,
-    log_multivariate_normal_cdf,
-    log_normal_cdf,
-    normal_score,
-)
+from cevit_lib.normal import normal_score
 from cevit_lib.normal.bivariate import log_cdf_of_pairs
-from cevit_lib.normal.univariate import has_memory, may_branch, quick_score_with_slope
+from cevit_lib.normal.central import PlackettNodes
+from cevit_lib.normal.multivariate import log_orthant
+from cevit_lib.normal.univariate import has_memory, may_branch, score_slope, score_value
 
 UNBOUNDED = 40.0
 """Stands for a limit of +inf: Phi(40) is 1 in every floating type, and the score there is
@@ -81,14 +78,10 @@ def log_density_of_scores(at: Scores, c: LikelihoodConstants) -> Tensor:
 
 def log_cell(upper: Tensor, correlation: Tensor) -> Tensor:
     """Return the log probability (n,) that standard scores lie below ``upper`` (n, p1)."""
-    p1 = upper.shape[-1]
-    if p1 == 0:
+    if upper.shape[-1] == 0:
         return upper.sum(-1)
-    if p1 == 1:
-        return log_normal_cdf(upper[..., 0])
-    if p1 == 2:
-        return log_bivariate_normal_cdf(upper[..., 0], upper[..., 1], correlation[..., 0, 1])
-    return log_multivariate_normal_cdf(upper, torch.zeros_like(upper), correlation)
+    correlation = correlation.double().expand(*upper.shape, -1)
+    return log_orthant(upper.double(), correlation).to(upper.dtype)
 
 
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
@@ -227,7 +220,7 @@ def fast_route(
         from cevit_lib.copula.kernel import density_and_gradient  # imports Triton
 
         return density_and_gradient(outputs, y, table.fast, missing)
-    if isinstance(table.fast, tuple) and may_branch(outputs):
+    if isinstance(table.fast, PlackettNodes) and may_branch(outputs):
         # on a CPU float64 costs no more than casting there and back where it is needed
         digits = 12 if outputs.dtype == torch.float64 else 8
         found = _in_closed_form(outputs.double(), y.double(), table, missing, digits)
@@ -239,40 +232,24 @@ def _in_closed_form(
     outputs: Tensor, y: Tensor, table: Table, missing: bool, digits: int
 ) -> tuple[Tensor, Tensor]:
     """Return value and gradient of ``log_density_of_scores`` on a CPU, in float64."""
-    c, index = table.constants, None
+    c, nodes = table
     if missing:
         index = pattern_index(y, c)
-        c = c.at(index)
+        c, nodes = c.at(index), nodes.at(index)
     residual, sign = residuals_and_signs(outputs, y, c.inverse_scale, missing)
-    score, slope = quick_score_with_slope(outputs[..., residual.shape[-1] :])
+    logits = outputs[..., residual.shape[-1] :]
+    score = score_value(logits)
     upper = sign * (_times(c.loading, residual) + score * c.inverse_sd)
     if missing:
         upper = torch.where(sign == 0, UNBOUNDED, upper)
-    cell, pull = _cells(upper, sign, table.fast, index, digits)
+    cell, pull = log_cdf_of_pairs(upper, sign[..., 0] * sign[..., 1], nodes, digits)
     pull = pull * sign  # derivative in the standardised conditional mean; 0 for a missing label
     weighted = _times(c.precision, residual)
     by_mean = (weighted - _times(c.loading.mT, pull)) * c.inverse_scale
-    gradient = torch.cat((by_mean, pull * c.inverse_sd * slope), -1)
+    gradient = torch.cat((by_mean, pull * c.inverse_sd * score_slope(logits, score)), -1)
     # a matrix product: a sum over so short a dimension is slow
     quadratic = (weighted * residual) @ residual.new_ones(residual.shape[-1])
     return torch.add(cell + c.constant, quadratic, alpha=-0.5), gradient
-
-
-def _cells(
-    upper: Tensor, sign: Tensor, correlations: tuple[float, ...], index: Tensor | None, digits: int
-) -> tuple[Tensor, Tensor]:
-    """Return the cells' log probabilities (n,) and slopes (n, 2), pattern by pattern of missing
-    responses.
-    """
-    product = sign[..., 0] * sign[..., 1]
-    if index is None:
-        return log_cdf_of_pairs(upper, product, correlations[0], digits)
-    value, slopes = upper.new_empty(len(upper)), torch.empty_like(upper)
-    for pattern in index.unique().tolist():  # at most 2 ** p0
-        rows = (index == pattern).nonzero().squeeze(-1)
-        found = log_cdf_of_pairs(upper[rows], product[rows], correlations[pattern], digits)
-        value[rows], slopes[rows] = found
-    return value, slopes
 
 
 class _WithGradient(torch.autograd.Function):

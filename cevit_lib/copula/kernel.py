@@ -22,11 +22,17 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
-from cevit_lib.normal.central import ACCURACY, gauss_nodes
-from cevit_lib.normal.univariate import HALF_LOG_TWO_PI, LOG_TWO_PI, SQRT_HALF, SQRT_HALF_PI
-from cevit_lib.normal.wedge import KAPPA, LARGEST, SERIES_FROM, SMALLEST
+from cevit_lib.normal.central import gauss_nodes
+from cevit_lib.normal.univariate import (
+    HALF_LOG_TWO_PI,
+    LOG_TWO_PI,
+    SQRT_HALF,
+    SQRT_HALF_PI,
+    SQRT_TWO_PI,
+)
+from cevit_lib.normal.wedge import KAPPA, LARGEST, PANEL, SERIES_FROM, SMALLEST
 
-FULL, SINGLE = ACCURACY[12].panel, ACCURACY[6].panel
+FULL, SINGLE = PANEL, 10
 """Nodes in each of the wedge's two panels, for float64 and for float32 (there where the work
 counts).
 """
@@ -47,7 +53,7 @@ _HALF_LOG_TWO_PI = tl.constexpr(HALF_LOG_TWO_PI)
 _LOG_TWO_PI = tl.constexpr(LOG_TWO_PI)
 _SQRT_HALF = tl.constexpr(SQRT_HALF)
 _SQRT_HALF_PI = tl.constexpr(SQRT_HALF_PI)
-_SQRT_TWO_PI = tl.constexpr(math.sqrt(2 * math.pi))
+_SQRT_TWO_PI = tl.constexpr(SQRT_TWO_PI)
 _FOUR_PI = tl.constexpr(4 * math.pi)
 _UNBOUNDED = tl.constexpr(40.0)
 _FAR_LOGIT = tl.constexpr(600.0)
@@ -60,11 +66,7 @@ def pack(c) -> Tensor:
     ``c`` is a ``LikelihoodConstants``; a row holds precision (p0 p0), loading (2 p0), 1 / sd (2),
     correlation and constant.
     """
-    nodes = [
-        part
-        for number in (FULL, SINGLE)
-        for part in gauss_nodes(number, torch.float64, c.constant.device)
-    ]
+    nodes = [part for number in (FULL, SINGLE) for part in gauss_nodes(number, c.constant.device)]
     rows = (
         c.precision.flatten(1),
         c.loading.flatten(1),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula.conditioning import tabulate
-from cevit_lib.copula.density import log_density, may_be_missing, same_dtype, without_autocast
+from cevit_lib.copula.density import log_density, same_dtype, without_autocast
 from cevit_lib.copula.parameters import CopulaParameters, check_not_near_singular
 from cevit_lib.copula.validation import check_labels, check_same_shape
 
@@ -140,13 +140,12 @@ class PairwiseCopulaLoss(CopulaLoss):
 
     def set_parameters(self, parameters: CopulaParameters) -> None:
         """Keep these parameters, and a loss for each pair of labels."""
-        self.copula = parameters
-        lengths = list(range(parameters.p0))
-        pairs = combinations(range(parameters.p0, parameters.p), 2)
-        self.columns = [lengths] if lengths else []
-        self.columns += [[*lengths, *pair] for pair in pairs]
-        self.weights = [1 - parameters.p1 / 2] if lengths else []
-        self.weights += [1 / (parameters.p1 - 1)] * (len(self.columns) - len(self.weights))
+        self.copula, p0 = parameters, parameters.p0
+        self.columns = [[*range(p0), *pair] for pair in combinations(range(p0, parameters.p), 2)]
+        self.weights = [1 / (parameters.p1 - 1)] * len(self.columns)
+        if p0:  # the pairs count the continuous responses p1 / 2 times
+            self.columns.insert(0, [*range(p0)])
+            self.weights.insert(0, 1 - parameters.p1 / 2)
         self.parts = nn.ModuleList(
             CopulaLoss(parameters.margin(columns), "none", self.validate)
             for columns in self.columns
@@ -186,32 +185,22 @@ class EmpiricalLoss(nn.Module):
         Over observations, as in ``CopulaLoss``; within one, the responses' terms are always added.
     validate : bool
         Check the labels at every call (waits for an accelerator).
-    missing : bool, optional
-        As in ``log_density``. A missing response adds nothing and has gradient 0.
     """
 
-    def __init__(
-        self,
-        p0: int = 2,
-        reduction: str = "sum",
-        validate: bool = True,
-        missing: bool | None = None,
-    ) -> None:
+    def __init__(self, p0: int = 2, reduction: str = "sum", validate: bool = True) -> None:
         super().__init__()
-        self.p0, self.reduction = p0, _known(reduction)
-        self.validate, self.missing = validate, missing
+        self.p0, self.reduction, self.validate = p0, _known(reduction), validate
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the loss of ``outputs`` (n, p) for the responses ``y`` (n, p), NaN where not
-        observed.
+        observed: that adds nothing and has gradient 0.
         """
         check_same_shape(outputs, y)
         if self.validate:
             check_labels(y, self.p0)
         with without_autocast(outputs):
-            outputs, y = same_dtype(outputs, y)
-            missing = may_be_missing(y) if self.missing is None else self.missing
-            return REDUCTIONS[self.reduction](_empirical_terms(outputs, y, self.p0, missing))
+            squared, crossed = _squared_and_crossed(*same_dtype(outputs, y), self.p0)
+            return REDUCTIONS[self.reduction](squared.sum(-1) + crossed.sum(-1))
 
 
 class UncertaintyWeightedLoss(nn.Module):
@@ -261,32 +250,22 @@ class UncertaintyWeightedLoss(nn.Module):
         """
         with without_autocast(outputs):
             outputs, y = same_dtype(outputs, y)
-            observed = ~torch.isnan(y)
-            y = torch.where(observed, y, 0.0)
             squared, crossed = _squared_and_crossed(outputs, y, self.p0)
             log_scale = self.PACE * self.log_scale[..., None, :].to(outputs)
             terms = torch.cat([0.5 * squared, crossed], -1) * (-2 * log_scale).exp() + log_scale
-            return torch.where(observed, terms, 0.0).sum(-1).mean(-1)
-
-
-def _empirical_terms(outputs: Tensor, y: Tensor, p0: int, missing: bool) -> Tensor:
-    """Return each observation's squared errors and cross entropies, added (n,)."""
-    if missing:
-        observed = ~torch.isnan(y)
-        y = torch.where(observed, y, 0.0)  # before any arithmetic: no NaN can reach a gradient
-    squared, crossed = _squared_and_crossed(outputs, y, p0)
-    if missing:
-        squared = torch.where(observed[:, :p0], squared, 0.0)
-        crossed = torch.where(observed[:, p0:], crossed, 0.0)
-    return squared.sum(-1) + crossed.sum(-1)
+            return torch.where(torch.isnan(y), 0.0, terms).sum(-1).mean(-1)
 
 
 def _squared_and_crossed(outputs: Tensor, y: Tensor, p0: int) -> tuple[Tensor, Tensor]:
-    """Return squared errors (..., n, p0) and cross entropies (..., n, p1)."""
+    """Return squared errors (..., n, p0) and cross entropies (..., n, p1), 0 where not observed."""
+    observed = ~torch.isnan(y)
+    y = torch.where(observed, y, 0.0)  # before any arithmetic: no NaN can reach a gradient
+    squared = (outputs[..., :p0] - y[..., :p0]).square()
     crossed = nn.functional.binary_cross_entropy_with_logits(
         outputs[..., p0:], y[..., p0:], reduction="none"
     )
-    return (outputs[..., :p0] - y[..., :p0]).square(), crossed
+    masked = torch.where(observed[..., :p0], squared, 0.0)
+    return masked, torch.where(observed[..., p0:], crossed, 0.0)
 
 
 def _known(reduction: str) -> str:

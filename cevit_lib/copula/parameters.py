@@ -113,21 +113,17 @@ class CopulaParameters:
             :math:`w` in [0, 1]. By default the smallest one that lifts the smallest eigenvalue to
             ``minimum_eigenvalue`` (0 when it is there already).
         minimum_eigenvalue : float
-            In (0, 1); used only without ``weight``.
+            Below 1; used only without ``weight``.
 
         Raises
         ------
         ValueError
-            ``weight`` or ``minimum_eigenvalue`` is out of range.
+            ``weight`` is out of range.
         """
         if weight is None:
-            if not 0 < minimum_eigenvalue < 1:
-                raise ValueError(f"minimum_eigenvalue must lie in (0, 1), not {minimum_eigenvalue}")
-            smallest = self.smallest_eigenvalue()
-            lacking = (
-                smallest < minimum_eigenvalue
-            )  # and then below 1, which makes the denominator positive
-            weight = (minimum_eigenvalue - smallest) / (1 - smallest) if lacking else 0.0
+            smallest = self.smallest_eigenvalue()  # at most 1, that of the identity
+            lacking = minimum_eigenvalue - smallest
+            weight = lacking / (1 - smallest) if lacking > 0 else 0.0
         if not 0 <= weight <= 1:
             raise ValueError(f"weight must lie in [0, 1], not {weight}")
         identity = torch.eye(self.p, dtype=self.correlation.dtype, device=self.correlation.device)

@@ -101,27 +101,26 @@ def read_cells(
     return Cells(_framed(lines, path, problems), facts, problems)
 
 
-def decimal_mark(cells: list[tuple[int, str, str]], declared: str | None) -> str:
-    """Return the decimal mark of cells ``(line, column, text)``.
+def decimal_mark(cells: pd.Series, declared: str | None) -> str:
+    """Return the decimal mark of cells, whose index is line and column.
 
     Raises
     ------
     DataError
         Both marks occur, or a comma could as well part thousands.
     """
-    if declared not in (None, ".", ","):
-        raise DataError(f"layout, 'decimal': {declared!r}; give '.' or ','.")
-    commas = [cell for cell in cells if re.fullmatch(r"[+−-]?\d+,\d+", cell[2])]
-    points = [cell for cell in cells if re.fullmatch(r"[+−-]?\d*\.\d+", cell[2])]
-    if declared or not commas:
+    cells = cells.astype(str)
+    forms = (r"[+−-]?\d+,\d+", r"[+−-]?\d*\.\d+")
+    commas, points = (cells[cells.str.fullmatch(form)] for form in forms)
+    if declared or commas.empty:
         return declared or "."
-    line, column, text = commas[0]
-    if points:
+    (line, column), text = commas.index[0], commas.iloc[0]
+    if len(points):
         raise DataError(
-            f"line {line}, column {column!r}: {text!r} has a comma, line {points[0][0]} has "
-            f"{points[0][2]!r}: use one decimal mark."
+            f"line {line}, column {column!r}: {text!r} has a comma, line {points.index[0][0]} has "
+            f"{points.iloc[0]!r}: use one decimal mark."
         )
-    if all(re.fullmatch(r"[+−-]?[1-9]\d{0,2},\d{3}", text) for *_, text in commas):
+    if commas.str.fullmatch(r"[+−-]?[1-9]\d{0,2},\d{3}").all():
         raise DataError(
             f"line {line}, column {column!r}: the comma of {text!r} may be a decimal mark or part "
             "thousands; say 'decimal: \",\"' or 'decimal: \".\"' in the layout."
@@ -287,14 +286,11 @@ def excel_lines(content: bytes, path: Path, sheet: str | None) -> tuple[list[Lin
 
 
 def _excel_text(cell) -> str:
-    zeros = re.fullmatch("0+", getattr(cell, "number_format", None) or "")
-    text = _plain_text(cell.value)
-    return text.zfill(len(zeros[0])) if zeros and text.isdigit() else text
-
-
-def _plain_text(value: object) -> str:
-    """Return a cell of a sheet as text: whole numbers without a point, an empty cell as ``""``."""
-    if value is None or value != value:
-        return ""
+    """Return a cell of a sheet as text: whole numbers without a point and with the zeros of their
+    format, an empty cell as ``""``.
+    """
+    value = "" if cell.value is None or cell.value != cell.value else cell.value
     whole = isinstance(value, float) and value.is_integer()
-    return str(int(value) if whole else value).strip()
+    text = str(int(value) if whole else value).strip()
+    zeros = re.fullmatch("0+", getattr(cell, "number_format", None) or "")
+    return text.zfill(len(zeros[0])) if zeros and text.isdigit() else text

@@ -71,7 +71,6 @@ def load_grape(
         The folder, a column, a value or a file is missing or wrong; the message names it.
     """
     require_word(images, "roi", "cfp")
-    require_word(missing, "drop", "keep")
     layout = {
         "patient": "subject",
         "eyes": {"OS": "os", "OD": "od"},

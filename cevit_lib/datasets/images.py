@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cevit_lib.datasets.dicom import is_dicom, read_dicom
 from cevit_lib.errors import DataError
 
 
@@ -44,6 +43,8 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
         not installed. The message names it.
     """
     from PIL import Image, ImageOps
+
+    from cevit_lib.datasets.dicom import is_dicom, read_dicom
 
     content = b""
     try:

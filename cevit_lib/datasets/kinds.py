@@ -5,6 +5,7 @@ import re
 import zipfile
 import zlib
 from contextlib import suppress
+from itertools import chain
 
 CSV = "save it there as CSV (UTF-8) or as .xlsx"
 STATISTICS = "export it as CSV with the program that made it (pandas: to_csv, R: write.csv)"
@@ -105,16 +106,18 @@ TEXTS = [
     (r"(%[^\n]*\n|\s)*@relation\b", "a Weka file (.arff)", STATISTICS),
     (r".{0,400}spss port file", "an SPSS file (.por)", STATISTICS),
 ]  # fmt: skip
-#: What a zip file holds (the first that is there), what it then is, the way out.
+#: How a file's name in an archive begins (the first that is there), what it then is, the way out.
 ARCHIVES = [
-    ("xl/workbook.bin", "a binary Excel workbook (.xlsb)", CSV),
+    (r"xl/workbook\.bin", "a binary Excel workbook (.xlsb)", CSV),
     ("xl/", WORKBOOK, "name it .xlsx"),
     ("word/", "a Word file", f"copy the table into a spreadsheet program and {CSV}"),
     ("ppt/", "a PowerPoint file", f"copy the table into a spreadsheet program and {CSV}"),
     ("Index/", "a Numbers file of Apple", "export it there as CSV or .xlsx"),
-    ("Index.zip", "a Numbers file of Apple", "export it there as CSV or .xlsx"),
-    ("content.xml", "an OpenDocument file (.ods)", CSV),
-    ("data.bin", "a jamovi file (.omv)", CSV),
+    (r"Index\.zip", "a Numbers file of Apple", "export it there as CSV or .xlsx"),
+    (r"content\.xml", "an OpenDocument file (.ods)", CSV),
+    (r"data\.bin", "a jamovi file (.omv)", CSV),
+    (r".*\.npy$", "a NumPy archive (.npz)", STATISTICS),
+    ("", "a zip archive", UNPACK),
 ]
 _OLE = [
     ("EncryptedPackage", "an Excel file locked by a password", "save it without the password"),
@@ -139,13 +142,11 @@ def kind_of(content: bytes) -> tuple[str, str] | None:
         return next(found, ("an old Office file", CSV))
     if not content.strip(b"\0"):
         return "empty" if not content else "nothing but zero bytes", "save or fetch it again"
-    for place, mark, what, way in MAGIC:
-        if content.startswith(mark, place):
-            return what, way
+    known = (each[2:] for each in MAGIC if content.startswith(each[1], each[0]))
     wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
     text = content[:8192].decode("utf-16" if wide else "utf-8", "ignore").lstrip("\ufeff \t\r\n")
-    fits = (each for each in TEXTS if re.match(each[0], text, re.DOTALL | re.IGNORECASE))
-    return next((each[1:] for each in fits), None)
+    fits = (each[1:] for each in TEXTS if re.match(each[0], text, re.DOTALL | re.IGNORECASE))
+    return next(chain(known, fits), None)
 
 
 def no_photograph(content: bytes, error: object) -> str:
@@ -159,12 +160,8 @@ def no_photograph(content: bytes, error: object) -> str:
 def _archive(content: bytes) -> tuple[str, str]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = archive.namelist()
+            names = archive.namelist() or [""]
     except (zipfile.BadZipFile, OSError):
         return "a damaged Excel workbook or zip file", "save or fetch it again"
-    for beginning, what, way in ARCHIVES:
-        if any(name.startswith(beginning) for name in names):
-            return what, way
-    if any(name.endswith(".npy") for name in names):
-        return "a NumPy archive (.npz)", STATISTICS
-    return "a zip archive", UNPACK
+    fits = (each for each in ARCHIVES if any(re.match(each[0], name) for name in names))
+    return next(fits)[1:]

@@ -1,6 +1,5 @@
 """How a group's own table is laid out: a small YAML file that names columns, rules and codes."""
 
-import difflib
 import json
 import os
 from dataclasses import dataclass, field, fields
@@ -11,7 +10,7 @@ from typing import Any
 import jsonschema
 
 from cevit_lib.datasets.rules import NUMBER, Criterion, folded
-from cevit_lib.edge import read_mapping
+from cevit_lib.edge import nearest, read_mapping
 from cevit_lib.errors import DataError
 
 EYES = ("OS", "OD")  # the paper's order: left eye first
@@ -132,6 +131,11 @@ class Layout:
         """Return what is read for one eye."""
         return Criterion.parse(self.column(text, eye))
 
+    def meaning(self, response: str) -> tuple:
+        """Return what a response says, whatever its column is called, and of whom."""
+        text = (self.continuous | self.binary)[response]
+        return self.criterion(text, self.domains[0]).meaning, response in self.patient_level
+
     def eye_of(self, response: str) -> str:
         """Return the eye to which a column of ``y`` belongs, ``""`` for one of the patient."""
         ends = (name for name in self.domains if response.endswith(f"_{name}"))
@@ -174,6 +178,7 @@ _KINDS = {  # JSON Schema; every other key is text
     },
     "size": {"type": "integer", "minimum": 1, "description": "a positive whole number"},
     "mirror": {"type": "boolean", "description": "true or false"},
+    "decimal": {"enum": [".", ","], "description": "'.' or ','"},
 }
 
 
@@ -194,9 +199,9 @@ def read_layout(source: str | os.PathLike | dict[str, Any]) -> Layout:
     known = [each.name for each in fields(Layout)]
     for key in source:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            hint = f", perhaps {near[0]!r}" if near else ""
-            raise DataError(f"{where}: unknown key {key!r}{hint}; keys are {', '.join(known)}.")
+            raise DataError(
+                f"{where}: unknown key {key!r}{nearest(key, known)}; keys are {', '.join(known)}."
+            )
     # through JSON: tuples become lists, and codes such as 1 text
     plain = json.loads(json.dumps(source, default=str))
     values = {key: _typed(where, key, value) for key, value in plain.items() if value is not None}
@@ -213,8 +218,7 @@ def _sided(values: dict[str, Any], where: str) -> dict[str, Any]:
         raise DataError(
             f"{where}, 'domains': {', '.join(names)}; two only, the left and the right one."
         )
-    sides = {**LATERALITY, "left": "OS", "right": "OD"}
-    known = {code: names[EYES.index(eye)] for code, eye in sides.items()}
+    known = {code: names[EYES.index(eye)] for code, eye in LATERALITY.items()}
     known |= {folded(name): name for name in names}
 
     def renamed(key: str, mapping: dict[str, str]) -> dict[str, str]:
@@ -233,12 +237,10 @@ def _sided(values: dict[str, Any], where: str) -> dict[str, Any]:
             f"{names[1]}."
         )
     values["laterality"] = {code: known.get(folded(eye), eye) for code, eye in codes.items()}
-    for key in ("continuous", "binary", "covariates"):
-        for name, text in values.get(key, {}).items():
-            if isinstance(text, dict):
-                values[key][name] = renamed(name, text)
-    if isinstance(values.get("image"), dict):
-        values["image"] = renamed("image", values["image"])
+    maps = [values.get(key, {}) for key in ("continuous", "binary", "covariates")]
+    for place, name in [(values, "image"), *((each, name) for each in maps for name in each)]:
+        if isinstance(place.get(name), dict):
+            place[name] = renamed(name, place[name])
     return values
 
 
@@ -316,20 +318,12 @@ def _refuse_answers(layout: Layout, where: str) -> None:
 
 def differences(layout: Layout, other: Layout) -> list[str]:
     """Return, one sentence each, where two layouts give a response of one name another meaning."""
-    said = []
-    for name in [*layout.continuous, *layout.binary]:
-        ours, theirs = ((each.continuous | each.binary).get(name) for each in (layout, other))
-        if theirs is None:
-            continue
-        rules = [
-            each.criterion(text, each.domains[0])
-            for each, text in ((layout, ours), (other, theirs))
-        ]
-        meanings = [rule.meaning for rule in rules]
-        levels = [name in each.patient_level for each in (layout, other)]
-        if meanings[0] != meanings[1] or levels[0] != levels[1]:
-            said.append(f"{name!r} is {ours!r} in this layout and {theirs!r} in the model's")
-    return said
+    ours, theirs = (each.continuous | each.binary for each in (layout, other))
+    return [
+        f"{name!r} is {ours[name]!r} in this layout and {theirs[name]!r} in the model's"
+        for name in ours
+        if name in theirs and layout.meaning(name) != other.meaning(name)
+    ]
 
 
 def guess_layout(header: list[str]) -> Layout:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cevit_lib.datasets.cells import Cells
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.datasets.sheets import find_file, observed, read_sheet, require_word
+from cevit_lib.datasets.sheets import find_file, observed, read_sheet
 from cevit_lib.datasets.table import load_paired_table
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.paths import data_folder
@@ -64,7 +64,6 @@ def load_papila(
     DataError
         The folder, a column or a cell is missing or wrong; the message names it.
     """
-    require_word(missing, "drop", "keep")
     if myopia is not None and not np.isfinite(myopia):
         raise ParameterError(f"myopia={myopia}: give a limit in dioptre, such as -0.5, or None.")
     refraction = {"SE": "se"} if myopia is None else {}

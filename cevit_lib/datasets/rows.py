@@ -8,7 +8,8 @@ import pandas as pd
 from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import Layout
 from cevit_lib.datasets.rules import folded, whole
-from cevit_lib.datasets.values import counted, nearest
+from cevit_lib.datasets.values import counted
+from cevit_lib.edge import nearest
 from cevit_lib.errors import DataError
 
 
@@ -88,9 +89,3 @@ def _wrong(
 def _nameless(text: str, layout: Layout) -> bool:
     """Tell whether a name is missing; patient 999 is somebody where 999 is no measurement."""
     return layout.is_missing(text) and not text.isdigit()
-
-
-def row_counts(whole: pd.DataFrame, kept: pd.DataFrame, rejected: Counter) -> dict[str, int]:
-    """Count rows, and those that are not used by reason."""
-    left = {"rows left out by 'where'": len(whole) - len(kept)} if len(kept) < len(whole) else {}
-    return {"rows": len(whole)} | left | rejected

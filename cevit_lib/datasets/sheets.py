@@ -48,6 +48,7 @@ def observed(data: PairedEyes, missing: str, flow: dict, notes: dict) -> PairedE
 
     The flow, as far as it is known, and the notes are completed.
     """
+    require_word(missing, "drop", "keep")
     keep = data.complete if missing == "drop" else ~data.y.isnan().all(1).numpy()
     left = "without all four responses" if missing == "drop" else "without a response"
     flow = {**flow, left: int((~keep).sum()), "kept": int(keep.sum())}

@@ -27,7 +27,6 @@ def split_by_patient(
     folds: int,
     rng: np.random.Generator,
     *,
-    stratify: bool = True,
     require_classes: bool = True,
 ) -> list[Split]:
     """Divide the patients into ``folds`` test sets of equal size (within one).
@@ -44,8 +43,6 @@ def split_by_patient(
         Number of test sets, 2 or more.
     rng : numpy.random.Generator
         Source of the shuffle.
-    stratify : bool
-        Deal pattern by pattern; otherwise all patients as one pattern.
     require_classes : bool
         Refuse a division with a side on which some binary response has only one class.
 
@@ -64,7 +61,7 @@ def split_by_patient(
         raise DataError(
             f"{folds} folds of {len(stratum)} patients: give between 2 and the number of patients."
         )
-    order = _shuffled(stratum if stratify else np.zeros(len(stratum)), rng)
+    order = _shuffled(stratum, rng)
     fold_of = np.empty(len(stratum), dtype=int)
     fold_of[order] = np.arange(len(stratum)) % folds
     fold_of = rng.permutation(folds)[fold_of]

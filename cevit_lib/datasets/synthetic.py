@@ -50,8 +50,6 @@ class SyntheticTruth:
         matrix of Section 5.
     scale : torch.Tensor
         ``(2,)`` standard deviations of the continuous errors.
-    process : str
-        ``"text"`` or ``"code"``.
     """
 
     g1: torch.Tensor
@@ -59,7 +57,6 @@ class SyntheticTruth:
     outputs: torch.Tensor
     correlation: torch.Tensor
     scale: torch.Tensor
-    process: str
 
     def subset(self, at: torch.Tensor) -> "SyntheticTruth":
         """Return the truth of some patients."""
@@ -123,20 +120,15 @@ class SyntheticPairs(PairedEyes):
         pixel_correlation: float = 0.5,
         window: int | None = None,
     ) -> None:
-        if n < 1:
-            raise ParameterError(f"n = {n} patients: give a positive number.")
         window = self.SIZE if window is None else window
-        if not 9 <= window <= self.SIZE:
+        sensible = n > 0 and 9 <= window <= self.SIZE and 0 <= pixel_correlation <= 1
+        if not sensible or process not in PROCESSES:
             raise ParameterError(
-                f"window = {window} pixels: give 9 (all that the responses read) to {self.SIZE}."
+                f"n={n}, process={process!r}, pixel_correlation={pixel_correlation}, "
+                f"window={window}: give a positive n, 'text' (the paper's) or 'code' (the earlier "
+                "public code's), a correlation from 0 to 1, and a window of 9 (all that the "
+                f"responses read) to {self.SIZE} pixels."
             )
-        if process not in PROCESSES:
-            raise ParameterError(
-                f"process {process!r} is unknown; give 'text' (the paper's) or 'code' (the earlier "
-                "public code's)."
-            )
-        if not 0 <= pixel_correlation <= 1:
-            raise ParameterError(f"pixel_correlation = {pixel_correlation}: give 0 to 1.")
         variance, errors_correlation = PROCESSES[process]
         if correlation is not None:
             errors_correlation = _checked(np.array(correlation, dtype=float))
@@ -206,7 +198,7 @@ def _truth(
     np.fill_diagonal(latent, 1.0)
     outputs = torch.cat([g1, logits], dim=1)
     scale = torch.ones(2, dtype=torch.float64)
-    return SyntheticTruth(g1, g2, outputs, torch.from_numpy(latent), scale, process)
+    return SyntheticTruth(g1, g2, outputs, torch.from_numpy(latent), scale)
 
 
 def _logit_of_normal_mixture(scores: torch.Tensor, nodes: int = 60) -> torch.Tensor:

@@ -15,9 +15,10 @@ from cevit_lib.datasets.cells import Cells, Problem, decimal_mark, read_cells
 from cevit_lib.datasets.images import ImageFiles
 from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.datasets.rows import chosen_rows, placed_rows, row_counts
+from cevit_lib.datasets.rows import chosen_rows, placed_rows
 from cevit_lib.datasets.rules import Criterion
-from cevit_lib.datasets.values import Values, nearest
+from cevit_lib.datasets.values import Values
+from cevit_lib.edge import nearest
 from cevit_lib.errors import DataError
 
 Paths = list[list[Path | None]]
@@ -59,10 +60,7 @@ class Arranged:
                 f"the folder of photographs {folder} does not exist; give the right one by "
                 "--images FOLDER."
             )
-        paths = [[self._path(folder, row, eye) for eye in self.lines] for row in self.lines.index]
-        if self.layout.file:
-            return [[path if path.exists() else None for path in row] for row in paths]
-        return paths
+        return [[self._path(folder, row, eye) for eye in self.lines] for row in self.lines.index]
 
     def line(self, row: int, eye: str | None = None) -> int | None:
         """Return the line of an eye in a row of the data, or the first one of the row."""
@@ -86,14 +84,15 @@ class Arranged:
 
     def _path(self, folder: Path, row: int, eye: str) -> Path | None:
         name = self.file_name(row, eye)
-        return folder / name if name else None
+        there = name and (not self.layout.file or (folder / name).exists())
+        return folder / name if there else None
 
     def with_photographs(self, paths: Paths) -> PairedEyes:
         """Return the patients of whom at least one eye has a photograph.
 
         What belongs to an eye without one is set to ``NaN``.
         """
-        seen = np.array([[path is not None for path in row] for row in paths], dtype=bool)
+        seen = np.array([path is not None for row in paths for path in row], dtype=bool)
         seen = seen.reshape(-1, 2)
         y, layout, keep = self.data.y.clone(), self.layout, seen.any(1)
         for k, response in enumerate(self.data.responses):
@@ -208,7 +207,8 @@ def arrange(
     problems, frame = [*table.problems, *_misnamed(table, layout)], chosen_rows(table.frame, layout)
     lines, owners, rejected = placed_rows(frame, layout, problems)
     used = frame[frame.index.isin(lines.to_numpy().ravel())]
-    mark = decimal_mark(_numeric_cells(used, layout), layout.decimal)
+    numeric = {criterion.column for criterion in _criteria(layout) if not criterion.of_text}
+    mark = decimal_mark(used[sorted(numeric & set(used))].stack(), layout.decimal)
     values = Values(used, lines, layout, mark, problems)
     columns = _responses(values)
     covariates = [
@@ -217,7 +217,9 @@ def arrange(
     ]
     problems += values.doubts(error=responses)
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or ""))
-    flow = row_counts(table.frame, frame, rejected) | _observed(owners, columns, layout)
+    out = len(table.frame) - len(frame)
+    flow = {"rows": len(table.frame)} | ({"rows left out by 'where'": out} if out else {})
+    flow |= rejected | _observed(owners, columns, layout)
     data = PairedEyes(
         images=None,
         y=torch.from_numpy(np.column_stack(list(columns.values()))),
@@ -277,12 +279,6 @@ def _misnamed(cells: Cells, layout: Layout) -> Iterator[Problem]:
 def _criteria(layout: Layout) -> set[Criterion]:
     texts = [*layout.continuous.values(), *layout.binary.values(), *layout.covariates.values()]
     return {layout.criterion(text, eye) for text in texts for eye in layout.domains}
-
-
-def _numeric_cells(frame: pd.DataFrame, layout: Layout) -> list[tuple[int, str, str]]:
-    numeric = {each.column for each in _criteria(layout) if not each.of_text}
-    columns = sorted(numeric & set(frame))
-    return [(line, column, frame.at[line, column]) for line in frame.index for column in columns]
 
 
 def _observed(

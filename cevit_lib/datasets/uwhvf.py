@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 
 from cevit_lib.datasets.paired import PairedEyes
-from cevit_lib.datasets.sheets import observed, require_word
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.datasets.sheets import observed
+from cevit_lib.errors import DataError
 from cevit_lib.paths import data_folder
 
 HOW_TO_GET = (
@@ -72,27 +72,26 @@ def load_uwhvf(
     Raises
     ------
     ParameterError
-        An argument is outside what the tables hold.
+        ``missing`` is none of the words above.
     DataError
-        A table is absent or incomplete, a column or a number is not there, or no patient is left;
-        the message names it.
+        A table is absent or incomplete, a column or a number is not there (as of series that are
+        too short for a trend), or no patient is left; the message names it.
     """
-    require_word(missing, "drop", "keep")
-    if tests < 4 or years < 0.5 or not 0 < p_value < 1:
-        raise ParameterError(
-            f"tests={tests}, years={years}, p_value={p_value}: the tables hold trends of 4 tests "
-            "or more over half a year or more; p_value is between 0 and 1."
-        )
     try:
-        root = data_folder("uwhvf", folder)
-        eyes = _read_table(root / SERIES, ["PatID", "Eye"], NUMBERS)
-        eyes.index = eyes["PatID"] + "_" + eyes["Eye"]
-        slopes, p_values = (_trends(root / name, eyes.index) for name in (SLOPES, P_VALUES))
+        tables = _read_tables(data_folder("uwhvf", folder))
+        eyes = tables["series"].copy()
         long = (eyes["N_fields"] >= tests) & (eyes["Follow_up_length"] >= years)
-        _require_whole(pd.concat([eyes, slopes, p_values], axis=1)[long], root)
+        holes = eyes.index[tables.isna().any(axis=1) & (long | eyes["Eye"].isna())]
+        if len(holes):
+            raise DataError(
+                f"{len(holes)} eyes with a series that is long enough have no number in one of the "
+                f"three tables, the first is {holes[0]!r}: a table is a part or was changed, or "
+                "the series are too short for a trend (4 tests, half a year)."
+            )
     except DataError as error:
         raise DataError(f"{error} {HOW_TO_GET}") from None
-    eyes["falls"] = ((slopes < 0) & (p_values < p_value)).any(axis=1).astype(float)
+    falls = (tables["slope"] < 0) & (tables["p_value"] < p_value)
+    eyes["falls"] = falls.any(axis=1).astype(float)
     eyes.loc[~long, ["Slope_MTD", "falls"]] = np.nan
     data = _paired(eyes)
     one = int((torch.isfinite(data.y).sum(1) == 2).sum())
@@ -124,26 +123,15 @@ def _read_table(path: Path, texts: list[str], numbers: list[str]) -> pd.DataFram
         raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}.") from None
 
 
-def _trends(path: Path, eyes: pd.Index) -> pd.DataFrame:
-    """Return a table of the six clusters, one row an eye of ``eyes``."""
-    table = _read_table(path, ["Unnamed: 0"], CLUSTERS).set_index("Unnamed: 0")
-    alone = sorted(set(eyes) ^ set(table.index))
-    if alone or not eyes.is_unique or not table.index.is_unique:
-        seen = f"{len(alone)} eyes are in one only, as {alone[0]!r}" if alone else "an eye is twice"
-        raise DataError(
-            f"{path} and {SERIES} must have the same eyes, one row each, and {seen}: one of them "
-            "is a part or was changed; fetch both again."
-        )
-    return table.reindex(eyes)
-
-
-def _require_whole(eyes: pd.DataFrame, root: Path) -> None:
-    holes = eyes.index[eyes.isna().any(axis=1)]
-    if len(holes):
-        raise DataError(
-            f"{root}: {len(holes)} eyes with a series that is long enough have an empty cell, the "
-            f"first is {holes[0]!r}; the file is a part, fetch it again."
-        )
+def _read_tables(root: Path) -> pd.DataFrame:
+    """Return one row an eye: its series, and slope and p-value of the six clusters."""
+    series = _read_table(root / SERIES, ["PatID", "Eye"], NUMBERS)
+    tables = [series.set_index(series["PatID"] + "_" + series["Eye"])]
+    for name in (SLOPES, P_VALUES):
+        tables.append(_read_table(root / name, ["Unnamed: 0"], CLUSTERS).set_index("Unnamed: 0"))
+    if not all(table.index.is_unique for table in tables):
+        raise DataError(f"{root}: an eye is twice in one table; fetch the three tables again.")
+    return pd.concat(tables, axis=1, keys=["series", "slope", "p_value"])
 
 
 def _paired(eyes: pd.DataFrame) -> PairedEyes:

@@ -1,6 +1,5 @@
 """The values of a table's cells: numbers, labels by rules, and what each label was made from."""
 
-import difflib
 import functools
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,17 +10,10 @@ import pandas as pd
 from cevit_lib.datasets.cells import Problem
 from cevit_lib.datasets.layout import Layout
 from cevit_lib.datasets.rules import NUMBER, OTHER_FORMS, Criterion, folded
+from cevit_lib.edge import nearest
 
 LISTED, LISTED_TEXTS = 12, 60  # values of a label that are listed one by one
 RESULTS = {1.0: "1", 0.0: "0"}
-
-
-def nearest(wanted: str, there, alike: float = 0.5) -> str:
-    """Say which of some texts is nearest to the one that was looked for, or nothing."""
-    there = list(map(str, there))
-    folded = {text.casefold(): text for text in there}
-    near = difflib.get_close_matches(str(wanted).casefold(), folded, 1, alike)
-    return f" (nearest: {folded[near[0]]!r})" if near else ""
 
 
 def counted(texts) -> str:

@@ -23,9 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 from cevit_lib.copula import CopulaParameters, check_labels
 from cevit_lib.errors import DataError, ScaleError, ShapeError
 from cevit_lib.estimation.correlation import EIGENVALUE_FLOOR, cov2cor, keep_positive_definite
-from cevit_lib.normal import log_bivariate_normal_cdf_with_gradients, normal_score
+from cevit_lib.normal import normal_score
 from cevit_lib.normal.bivariate import log_cdf_of_pairs
-from cevit_lib.normal.univariate import may_branch
+from cevit_lib.normal.central import PlackettNodes
 from cevit_lib.normal.wedge import correlation_slope, log_wedge_curvatures
 
 #: Newton's last step gains less than this in the mean log-likelihood; it leaves an error of this
@@ -130,11 +130,10 @@ def _cells(at: _Patients, linear: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Te
         for f, c in zip(at.features, linear.unbind(1), strict=True)
     ]
     rho = at.flip * r[:, None]
-    if may_branch(rho):
-        value, by_limits = log_cdf_of_pairs(torch.stack(limits, -1), at.flip, r[:, None], 8)
-        slopes = *by_limits.unbind(-1), correlation_slope(*limits, rho, value)
-    else:
-        value, *slopes = log_bivariate_normal_cdf_with_gradients(*limits, rho)
+    value, by_limits = log_cdf_of_pairs(
+        torch.stack(limits, -1), at.flip, PlackettNodes.of(r[:, None]), 8
+    )
+    slopes = *by_limits.unbind(-1), correlation_slope(*limits, rho, value)
     parts = (*at.features, at.flip.unsqueeze(-1))
     gradient = torch.cat([(d[:, None] @ f)[:, 0] for d, f in zip(slopes, parts, strict=True)], -1)
     rows = [

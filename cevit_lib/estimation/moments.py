@@ -22,6 +22,7 @@ from cevit_lib.normal import (
     truncated_normal_variance,
 )
 from cevit_lib.normal.bivariate import log_cdf_of_pairs
+from cevit_lib.normal.central import PlackettNodes
 from cevit_lib.normal.wedge import correlation_slope
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
@@ -113,7 +114,8 @@ def slopes_of_pairs(mean: np.ndarray, covariance: np.ndarray, part: Pattern):
     b = part.sign * (mean - part.threshold) / sd
     flip, r = part.sign[:, 0] * part.sign[:, 1], covariance[0, 1] / sd.prod()
     limits, signs = torch.from_numpy(b), torch.from_numpy(flip)
-    value, slopes = log_cdf_of_pairs(limits, signs, r, digits=12)
+    nodes = PlackettNodes.of(torch.tensor([r]))
+    value, slopes = log_cdf_of_pairs(limits, signs, nodes, digits=12)
     by_r = flip @ correlation_slope(*limits.unbind(-1), signs * r, value).numpy()
     log_probability, by_b = value.numpy(), slopes.numpy()
     own = np.diag(np.einsum("nj,nj->j", b, by_b) + r * by_r) / covariance.diagonal()

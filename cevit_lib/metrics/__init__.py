@@ -23,11 +23,10 @@ from cevit_lib.metrics.detection import (
     threshold_at_specificity,
 )
 from cevit_lib.metrics.patients import asymmetric, patient_labels, patient_scores
-from cevit_lib.metrics.report import Questions, evaluate, evaluate_pairs, thresholds_at_specificity
+from cevit_lib.metrics.report import evaluate
 
 __all__ = [
     "Interval",
-    "Questions",
     "accuracy",
     "area_under_curve",
     "asymmetric",
@@ -38,7 +37,6 @@ __all__ = [
     "class_reason",
     "detection_at",
     "evaluate",
-    "evaluate_pairs",
     "joint_accuracy",
     "log_odds",
     "mean_absolute_error",
@@ -50,5 +48,4 @@ __all__ = [
     "root_mean_squared_error",
     "share_within",
     "threshold_at_specificity",
-    "thresholds_at_specificity",
 ]

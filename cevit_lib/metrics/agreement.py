@@ -54,9 +54,8 @@ class Agreement(NamedTuple):
     ----------
     bias, low, high : float
         Mean difference, and the limits within which 95 % of differences lie if they are normal.
-    slope, slope_error : float
-        Of the regression of the difference on the mean of both :cite:`bland1986statistical`, with
-        its standard error.
+    slope : float
+        Of the regression of the difference on the mean of both :cite:`bland1986statistical`.
     slope_on_observed : float
         Of the regression on the measured value. Even the best forecast has ``-(1 - R^2)`` here:
         regression to the mean.
@@ -66,7 +65,6 @@ class Agreement(NamedTuple):
     low: float
     high: float
     slope: float
-    slope_error: float
     slope_on_observed: float
 
 
@@ -75,17 +73,16 @@ def bland_altman(predicted: Any, observed: Any) -> Agreement:
 
     Patients are taken as independent: give one eye, or take intervals from ``patient_bootstrap``.
     """
-    from scipy.stats import linregress
-
     predicted, observed = observed_pair(predicted, observed)
     if observed.size < 3:
-        return Agreement(*[float("nan")] * 6)
+        return Agreement(*[float("nan")] * 5)
     difference, mean = predicted - observed, (predicted + observed) / 2
-    bias, spread = float(difference.mean()), float(difference.std(ddof=1))
-    slope = error = on_observed = float("nan")
-    if np.ptp(mean) > 0:
-        line = linregress(mean, difference)
-        slope, error = float(line.slope), float(line.stderr)
-    if np.ptp(observed) > 0:
-        on_observed = float(linregress(observed, difference).slope)
-    return Agreement(bias, bias - 1.96 * spread, bias + 1.96 * spread, slope, error, on_observed)
+    bias, wide = float(difference.mean()), 1.96 * float(difference.std(ddof=1))
+    slopes = _slope(mean, difference), _slope(observed, difference)
+    return Agreement(bias, bias - wide, bias + wide, *slopes)
+
+
+def _slope(x: np.ndarray, y: np.ndarray) -> float:
+    from scipy.stats import linregress
+
+    return float(linregress(x, y).slope) if np.ptp(x) > 0 else float("nan")

@@ -54,8 +54,8 @@ def patient_bootstrap(
     Parameters
     ----------
     statistic : callable
-        Takes row numbers (a row of a patient drawn twice comes twice) and returns a float, a dict
-        of floats, or :class:`Metrics`. All metrics of a dict share the resamples.
+        Takes row numbers (a row of a patient drawn twice comes twice) and returns a float or a dict
+        of floats. All metrics of a dict share the resamples.
     patients : int or sequence
         Number of patients with one row each, or the patient of every row.
     rng : numpy.random.Generator
@@ -97,8 +97,7 @@ def patient_bootstrap(
     if count < 2:
         raise DataError(f"{count} patients: resampling needs at least two.")
     rows = np.arange(len(owner))
-    value = statistic(rows)
-    whole = _named(value)
+    whole = _named(statistic(rows))
     drawn = {name: np.empty(replications) for name in whole}
     for replication in range(replications):
         times = np.bincount(rng.integers(count, size=count), minlength=count)
@@ -109,7 +108,6 @@ def patient_bootstrap(
 
 
 def _named(value: Any) -> dict[str, float]:
-    value = getattr(value, "values", value) if not isinstance(value, dict) else value
     return value if isinstance(value, dict) else {"": float(value)}
 
 

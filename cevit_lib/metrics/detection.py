@@ -9,13 +9,15 @@ import numpy as np
 from cevit_lib.errors import ParameterError, ShapeError
 from cevit_lib.metrics.arrays import as_array, observed_pair, scored
 
+UNSEEN = "no patient has it observed"
+
 
 def class_reason(labels: Any) -> str | None:
     """Return why no metric that compares the classes exists, or None where both are there."""
     labels = as_array(labels)
     zeros, ones = int((labels == 0).sum()), int((labels == 1).sum())
     if zeros + ones == 0:
-        return "no patient has it observed"
+        return UNSEEN
     return None if zeros and ones else f"one class only: {zeros} zeros, {ones} ones"
 
 

@@ -1,6 +1,4 @@
-"""From two eyes to one patient: any eye, the worse eye, both eyes; joint probabilities; eyes that
-differ.
-"""
+"""From two eyes to one patient: any eye, the worse eye, both eyes; eyes that differ."""
 
 from typing import Any, Literal
 
@@ -8,11 +6,6 @@ import numpy as np
 
 from cevit_lib.errors import LabelError, ParameterError, ShapeError
 from cevit_lib.metrics.arrays import as_array, two_eyes
-
-LEVELS = ("any", "worse", "both")
-"""Questions about a patient. "Worse" has the label of "any", but its score is the larger one of the
-two margins.
-"""
 
 
 def check_cells(cells: Any) -> np.ndarray:
@@ -35,17 +28,6 @@ def check_cells(cells: Any) -> np.ndarray:
             f"row {row}: the four cells {cells[row].ravel().round(4).tolist()} are no distribution."
         )
     return cells
-
-
-def independent_cells(probabilities: Any) -> np.ndarray:
-    """Return the cells ``(n, 2, 2)`` of two eyes taken for independent, from their margins ``(n,
-    2)``.
-    """
-    p = two_eyes(probabilities, "probabilities")
-    return (
-        np.stack([1 - p[:, 0], p[:, 0]], 1)[:, :, None]
-        * np.stack([1 - p[:, 1], p[:, 1]], 1)[:, None, :]
-    )
 
 
 def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
@@ -97,51 +79,7 @@ def asymmetric(values: Any, limit: float = 0.0) -> np.ndarray:
     return np.abs(values[:, 0] - values[:, 1]) > limit * (1 + 1e-12)  # False where one is NaN
 
 
-def joint_log_score(cells: Any, labels: Any) -> float:
-    """Return the mean of ``-log P(observed pair of labels)`` over patients with both; lower is
-    better.
-    """
-    cells, left, right = _whole(cells, labels)
-    with np.errstate(divide="ignore"):
-        return (
-            float(-np.log(cells[np.arange(len(left)), left, right]).mean())
-            if len(left)
-            else float("nan")
-        )
-
-
-def joint_brier_score(cells: Any, labels: Any) -> float:
-    """Return the mean over patients of the squared distance between the four cells and what
-    happened; in [0, 2].
-    """
-    cells, left, right = _whole(cells, labels)
-    happened = np.zeros_like(cells)
-    happened[np.arange(len(left)), left, right] = 1
-    return float(np.square(cells - happened).sum((1, 2)).mean()) if len(left) else float("nan")
-
-
-def rightly_ordered(scores: Any, labels: Any) -> float:
-    """Return, of the patients with exactly one positive eye, the share whose positive eye has the
-    larger score.
-
-    Ties count half: by chance it is 0.5. NaN where all patients' eyes agree.
-    """
-    scores, labels = two_eyes(scores, "scores"), two_eyes(labels, "labels")
-    differ = asymmetric(labels)
-    lead = ((scores[:, 0] - scores[:, 1]) * (labels[:, 0] - labels[:, 1]))[differ]
-    return float(((np.sign(lead) + 1) / 2).mean()) if differ.any() else float("nan")
-
-
 def _answer(answers: dict[str, Any], level: str) -> Any:
     if level not in answers:
         raise ParameterError(f"level={level!r}: give one of {', '.join(answers)}.")
     return answers[level]
-
-
-def _whole(cells: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return cells, left and right labels of the patients with both."""
-    cells, labels = check_cells(cells), two_eyes(labels, "labels")
-    if len(cells) != len(labels):
-        raise ShapeError(f"{len(cells)} rows of cells and {len(labels)} of labels do not agree.")
-    whole = np.isfinite(labels).all(1)
-    return cells[whole], *labels[whole].astype(int).T

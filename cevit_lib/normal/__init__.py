@@ -6,13 +6,11 @@
 
 For custom losses and E-steps, elementwise on tensors and without autograd:
 
-``log_bivariate_normal_cdf_with_gradients(x, y, correlation)``
-    ``log Phi_2`` and its slopes in both limits and in the correlation.
-``bivariate.log_cdf_of_pairs(limits, sign, correlation, digits)``
-    The same, less the slope in the correlation, for pairs that share its size: row ``i`` has the
-    correlation ``sign[i] * correlation``, ``sign`` being 1, -1 or 0. The pairs of an E-step share
-    ``|rho|``, and with it the nodes of an integral. That is quick, most of all with ``digits=8``,
-    which takes it for probabilities down to 1e-7 (12 digits: 1e-3).
+``bivariate.log_cdf_of_pairs(limits, sign, nodes, digits)``
+    ``log Phi_2`` and its slopes in both limits for pairs that share the size of their correlation:
+    row ``i`` has the correlation ``sign[i] * rho``, ``sign`` being 1, -1 or 0, and all share
+    ``nodes = PlackettNodes.of(rho)``. That is quick, most of all with ``digits=8``, which takes
+    Plackett's integral for probabilities down to 1e-7 (12 digits: 1e-3).
 ``truncated_bivariate_normal_moments(limit, mean, covariance, side)``
     Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1)
     its limit.
@@ -23,7 +21,6 @@ For custom losses and E-steps, elementwise on tensors and without autograd:
 from cevit_lib.normal.bivariate import (
     bivariate_normal_cdf,
     log_bivariate_normal_cdf,
-    log_bivariate_normal_cdf_with_gradients,
 )
 from cevit_lib.normal.multivariate import log_multivariate_normal_cdf
 from cevit_lib.normal.truncated import (
@@ -36,7 +33,6 @@ from cevit_lib.normal.univariate import log_normal_cdf, normal_hazard, normal_sc
 __all__ = [
     "bivariate_normal_cdf",
     "log_bivariate_normal_cdf",
-    "log_bivariate_normal_cdf_with_gradients",
     "log_multivariate_normal_cdf",
     "log_normal_cdf",
     "normal_hazard",

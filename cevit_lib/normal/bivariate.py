@@ -7,49 +7,40 @@ correlations close to one, from the formula that holds everywhere (``wedge``). E
 device.
 """
 
-import math
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from cevit_lib.normal.central import ACCURACY, central_probability, nodes_for, nodes_for_number
+from cevit_lib.normal.central import LARGEST, PlackettNodes
 from cevit_lib.normal.univariate import (
-    HALF_LOG_TWO_PI,
+    SQRT_HALF,
+    SQRT_TWO_PI,
     Elementwise,
-    log_normal_cdf,
     may_branch,
+    normal_cdf,
 )
 from cevit_lib.normal.wedge import finite, log_wedge_slopes, log_wedge_value
 
-DIGITS = {torch.float32: 6, torch.float64: 12}
-SQRT_TWO_PI = math.sqrt(2 * math.pi)
-
-
-class BivariateDerivatives(NamedTuple):
-    """``log Phi_2`` and its three partial derivatives, each of the broadcast shape."""
-
-    value: Tensor
-    x: Tensor
-    y: Tensor
-    correlation: Tensor
+LEAST = {8: 1e-7, 12: 1e-3}
+"""By digits of ``Phi_2`` that are right, the probability from which on Plackett's integral is to be
+trusted.
+"""
+DIGITS = {torch.float32: 8, torch.float64: 12}
 
 
 def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: int) -> Tensor:
-    """``log Phi_2`` of float64 tensors of one shape, to 6, 8 or 12 digits of ``Phi_2``, without
+    """``log Phi_2`` of float64 tensors of one shape, to 8 or 12 digits of ``Phi_2``, without
     autograd.
     """
-    accuracy = ACCURACY[digits]
     if not may_branch(correlation):
-        return log_wedge_value(x, y, correlation, accuracy.panel)
-    shape = correlation.shape
-    x, y, correlation = (v.reshape(-1) for v in (x, y, correlation))
-    probability, trusted = central_probability(*finite(x, y), correlation, accuracy)
+        return log_wedge_value(x, y, correlation)
+    near = finite(x, y)
+    first, second = normal_cdf(torch.stack(near))
+    probability = first * second + PlackettNodes.of(correlation).integral(*near, 1.0)
     value = probability.log()
-    if not bool(trusted.all()):
-        hard = (~trusted).nonzero().squeeze(-1)
-        value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard], accuracy.panel)
-    return value.view(shape)
+    hard = ~(probability > LEAST[digits]) | (correlation.abs() > LARGEST)
+    if hard.any():
+        value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard])
+    return value
 
 
 class _LogBivariate(Elementwise):
@@ -64,17 +55,6 @@ class _LogBivariate(Elementwise):
     @staticmethod
     def backward(ctx, grad):
         return *(grad * slope for slope in log_wedge_slopes(*ctx.saved_tensors)), None
-
-
-def _in_double(*operands) -> tuple[list[Tensor], torch.dtype]:
-    """The operands in float64 and of one shape, and the dtype of the result."""
-    tensors = [v for v in operands if isinstance(v, Tensor)]
-    dtypes = {v.dtype for v in tensors} or {torch.get_default_dtype()}
-    device = next((v.device for v in sorted(tensors, key=Tensor.dim, reverse=True)), None)
-    exact = [torch.as_tensor(v, device=device, dtype=torch.float64) for v in operands]
-    return torch.broadcast_tensors(
-        *exact
-    ), torch.float64 if torch.float64 in dtypes else torch.float32
 
 
 def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
@@ -93,8 +73,13 @@ def log_bivariate_normal_cdf(x, y, correlation) -> Tensor:
         Of the broadcast shape, float64 if any input is, float32 otherwise. ``-inf`` only where a
         limit is ``-inf``; derivatives there and with respect to infinite limits are zero.
     """
-    operands, dtype = _in_double(x, y, correlation)
-    return _LogBivariate.apply(*operands, DIGITS[dtype]).to(dtype)
+    operands = x, y, correlation
+    tensors = sorted((v for v in operands if isinstance(v, Tensor)), key=Tensor.dim)
+    dtypes = {v.dtype for v in tensors} or {torch.get_default_dtype()}
+    dtype = torch.float64 if torch.float64 in dtypes else torch.float32
+    device = tensors[-1].device if tensors else None
+    exact = [torch.as_tensor(v, device=device, dtype=torch.float64) for v in operands]
+    return _LogBivariate.apply(*torch.broadcast_tensors(*exact), DIGITS[dtype]).to(dtype)
 
 
 def bivariate_normal_cdf(x, y, correlation) -> Tensor:
@@ -115,78 +100,41 @@ def absolute_probability(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
     return _LogBivariate.apply(x, y, correlation, 8).exp()
 
 
-def log_bivariate_normal_cdf_with_gradients(
-    x: Tensor, y: Tensor, correlation: Tensor | float
-) -> BivariateDerivatives:
-    """``log Phi_2`` and its derivatives in one pass, without autograd, elementwise.
-
-    Parameters
-    ----------
-    x, y : Tensor
-        Upper limits.
-    correlation : Tensor or float
-        Broadcasts with them. For pairs that share its size see :func:`log_cdf_of_pairs`.
-
-    Returns
-    -------
-    BivariateDerivatives
-        Computed in float64 and rounded to the dtype of the operands.
-    """
-    with torch.no_grad():
-        (x, y, correlation), dtype = _in_double(x, y, correlation)
-        value = log_bivariate_value(x, y, correlation, DIGITS[dtype])
-        slopes = log_wedge_slopes(x, y, correlation, value)
-        return BivariateDerivatives(*(v.to(dtype) for v in (value, *slopes)))
-
-
 def log_cdf_of_pairs(
-    limits: Tensor, sign: Tensor, correlation: float | Tensor, digits: int
+    limits: Tensor, sign: Tensor, nodes: PlackettNodes, digits: int
 ) -> tuple[Tensor, Tensor]:
     """``log Phi_2`` (..., n) and its slopes in the limits (..., n, 2), float64, on a CPU, without
     autograd.
 
-    All rows share ``|rho|``, hence the nodes of Plackett's integral: one matrix product, one
-    exponential for each node, another product. Rows that it is not to be trusted with are computed
-    by the wedge.
+    Rows may share ``|rho|``, hence the nodes of Plackett's integral; those that it is not to be
+    trusted with are computed by the wedge.
 
     Parameters
     ----------
     limits : Tensor (..., n, 2)
     sign : Tensor (..., n)
-        1, -1 or 0, times ``correlation`` the row's own.
-    correlation : float, or Tensor (..., 1)
-        One for all, or one for each set of ``n`` rows.
-    digits : {6, 8, 12}
+        1, -1 or 0, times the nodes' correlation the row's own.
+    nodes : PlackettNodes
+        Of correlations that broadcast with ``sign``.
+    digits : {8, 12}
         How many digits of ``Phi_2`` are right. The slope in the correlation, where it is wanted, is
         ``cevit_lib.normal.wedge.correlation_slope``.
     """
-    rho = sign * correlation
-    many = isinstance(correlation, Tensor)
-    nodes = nodes_for(correlation) if many else nodes_for_number(correlation)
-    if nodes is None:
-        x, y = limits.unbind(-1)
-        value = log_bivariate_value(x, y, rho, digits)
-        return value, torch.stack(log_wedge_slopes(x, y, rho, value)[:2], -1)
-    exponents, weights = nodes
-    accuracy = ACCURACY[digits]
+    rho = sign * nodes.correlation
     standard = torch.rsqrt(1 - rho * rho).unsqueeze(-1)
     other = torch.addcmul(limits.flip(-1), rho.unsqueeze(-1), limits, value=-1) * standard
     below = torch.special.erfc(
-        torch.cat((limits, other), -1).mul_(-math.sqrt(0.5))
+        torch.cat((limits, other), -1).mul_(-SQRT_HALF)
     )  # 2 Phi, (..., n, 4)
-    square = limits * limits
-    features = torch.stack(
-        (square[..., 0] + square[..., 1], limits[..., 0] * limits[..., 1] * sign), -1
-    )  # (..., n, 2)
-    integral = ((features @ exponents).exp_() @ weights).squeeze(-1)
-    probability = 0.25 * torch.addcmul(below[..., 0] * below[..., 1], sign, integral)
-    slopes = square.mul_(-0.5).exp_().mul_(below[..., 2:]).div_(probability.unsqueeze(-1))
-    slopes.mul_(0.5 / SQRT_TWO_PI)
+    probability = torch.addcmul(
+        nodes.integral(*limits.unbind(-1), sign), below[..., 0], below[..., 1], value=0.25
+    )
+    slopes = (limits * limits).mul_(-0.5).exp_().mul_(below[..., 2:])
+    slopes.div_(probability.unsqueeze(-1)).mul_(0.5 / SQRT_TWO_PI)
     value = probability.log()
-    hard = ~(probability > accuracy.least)
+    hard = ~(probability > LEAST[digits]) | (rho.abs() > LARGEST)
     if hard.any():
-        few = limits[hard]
-        far = log_wedge_value(few[:, 0], few[:, 1], rho[hard], accuracy.panel)
-        exponent = log_normal_cdf(other[hard]) - 0.5 * few * few - HALF_LOG_TWO_PI
-        value[hard], slopes[hard] = far, torch.exp(exponent - far.unsqueeze(-1))
+        few, own = limits[hard].unbind(-1), rho[hard]
+        value[hard] = log_wedge_value(*few, own)
+        slopes[hard] = torch.stack(log_wedge_slopes(*few, own, value[hard])[:2], -1)
     return value, slopes

@@ -7,7 +7,6 @@ five to eight use the lattice.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,48 +25,39 @@ POINTS = 1024  # of the lattice
 RARE_POINTS = 256  # where it stands in for Plackett's integral
 
 
-class LogProbability(NamedTuple):
-    """A log probability and a bound of its error that holds in at least 95 of 100 cases, both
-    ``(...)``.
-    """
-
-    value: Tensor
-    error: Tensor
-
-
-def _three_or_four(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Log probability and its error for rows, p = 3 or 4: the lattice takes over where it is
-    small.
-    """
+def _three_or_four(z: Tensor, correlation: Tensor) -> Tensor:
+    """Log probability of rows, p = 3 or 4: the lattice takes over where it is small."""
     probability = plackett_probability(z, correlation)
     rare = ~(probability > LEAST_PLACKETT)
-    usable = probability.clamp_min(LEAST_PLACKETT)
-    value, error = usable.log(), 1e-15 / usable.detach() + 1e-12
+    value = probability.clamp_min(LEAST_PLACKETT).log()
     chosen = rare.nonzero().squeeze(-1) if may_branch(z) else torch.arange(len(z), device=z.device)
     if chosen.numel():
         far = lattice_log_probability(z[chosen], correlation[chosen], RARE_POINTS)
-        value, error = (
-            whole.index_put((chosen,), torch.where(rare[chosen], part, whole[chosen]))
-            for whole, part in zip((value, error), far, strict=True)
-        )
-    return value, error
+        value = value.index_put((chosen,), torch.where(rare[chosen], far, value[chosen]))
+    return value
 
 
-def _log_orthant(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """``log Phi_p`` and its error for float64 rows ``(n, p)`` and ``(n, p, p)``."""
+def log_orthant(z: Tensor, correlation: Tensor) -> Tensor:
+    """``log Phi_p`` of float64 rows ``(n, p)`` and ``(n, p, p)``.
+
+    Raises
+    ------
+    ShapeError
+        ``p`` is not between 1 and 8.
+    """
     p = z.shape[-1]
-    if p > 2:
-        z = z.clamp(-LARGEST_LIMIT, LARGEST_LIMIT)
-        return (
-            _three_or_four(z, correlation)
-            if p <= 4
-            else lattice_log_probability(z, correlation, POINTS)
+    if not 1 <= p <= LARGEST_DIMENSION:
+        raise ShapeError(
+            f"the normal probability has 1 to {LARGEST_DIMENSION} dimensions here, seen {p}"
         )
     if p == 1:
-        value = log_normal_cdf(z[:, 0])
-    else:
-        value = log_bivariate_normal_cdf(z[:, 0], z[:, 1], correlation[:, 0, 1].clamp(-1, 1))
-    return value, 1e-13 * (1 + value.detach().abs())
+        return log_normal_cdf(z[:, 0])
+    if p == 2:
+        return log_bivariate_normal_cdf(z[:, 0], z[:, 1], correlation[:, 0, 1].clamp(-1, 1))
+    z = z.clamp(-LARGEST_LIMIT, LARGEST_LIMIT)
+    if p <= 4:
+        return _three_or_four(z, correlation)
+    return lattice_log_probability(z, correlation, POINTS)
 
 
 def _check_shapes(upper: Tensor, mean: Tensor, covariance: Tensor) -> None:
@@ -77,15 +67,9 @@ def _check_shapes(upper: Tensor, mean: Tensor, covariance: Tensor) -> None:
             f"upper {tuple(upper.shape)}, mean {tuple(mean.shape)} and covariance "
             f"{tuple(covariance.shape)} do not fit: expected (..., p), (..., p) and (..., p, p)"
         )
-    if not 1 <= p <= LARGEST_DIMENSION:
-        raise ShapeError(
-            f"the normal probability has 1 to {LARGEST_DIMENSION} dimensions here, seen {p}"
-        )
 
 
-def log_multivariate_normal_cdf(
-    upper: Tensor, mean: Tensor, covariance: Tensor, *, return_error: bool = False
-) -> Tensor | LogProbability:
+def log_multivariate_normal_cdf(upper: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
     """``log P(Z < upper)`` in all coordinates, ``Z ~ N_p(mean, covariance)``, ``p`` from 1 to 8.
 
     Parameters
@@ -94,12 +78,10 @@ def log_multivariate_normal_cdf(
         Infinite limits are allowed.
     covariance : Tensor (..., p, p)
         Positive definite; leading dimensions broadcast.
-    return_error : bool
-        Also return a bound of the error of the log probability, honest in at least 95 of 100 cases.
 
     Returns
     -------
-    Tensor (...) or LogProbability
+    Tensor (...)
         Computed in float64, rounded to the dtype of the operands. Never NaN for a positive definite
         covariance, never the logarithm of a negative number. Differentiable to any order, also
         under ``torch.func.vmap``.
@@ -117,9 +99,6 @@ def log_multivariate_normal_cdf(
     z = (upper.clamp(-INFINITE, INFINITE) - mean) / sd
     correlation = covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
     p, batch = z.shape[-1], torch.broadcast_shapes(z.shape[:-1], correlation.shape[:-2])
-    found = _log_orthant(
-        z.expand(*batch, p).reshape(-1, p), correlation.expand(*batch, p, p).reshape(-1, p, p)
-    )
-    value, error = (part.view(batch).to(dtype) for part in found)
-    value = torch.where((upper == -math.inf).any(-1), -math.inf, value)
-    return LogProbability(value, error) if return_error else value
+    rows = z.expand(*batch, p).reshape(-1, p), correlation.expand(*batch, p, p).reshape(-1, p, p)
+    value = log_orthant(*rows).view(batch).to(dtype)
+    return torch.where((upper == -math.inf).any(-1), -math.inf, value)

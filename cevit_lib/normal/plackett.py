@@ -51,7 +51,7 @@ def plackett_probability(z: Tensor, correlation: Tensor) -> Tensor:
     p = z.shape[-1]
     # the least correlated coordinate is set free first
     z, correlation = reordered(z, correlation, correlation.square().sum(-1).argsort(-1))
-    node, weight = gauss_nodes(NODES[p], z.dtype, z.device)
+    node, weight = gauss_nodes(NODES[p], z.device)
     t = torch.sin(0.5 * math.pi * node)
     weight = weight * (0.5 * math.pi) * torch.cos(0.5 * math.pi * node)
     columns = [c.unsqueeze(-1) for c in z.unbind(-1)]

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.normal.bivariate import log_bivariate_normal_cdf_with_gradients
+from cevit_lib.normal.bivariate import log_bivariate_value
 from cevit_lib.normal.univariate import hazard_excess, normal_hazard
-from cevit_lib.normal.wedge import finite
+from cevit_lib.normal.wedge import finite, log_wedge_curvatures, log_wedge_slopes
 
 FAR = 28.0
 
@@ -62,9 +62,9 @@ def truncated_bivariate_normal_moments(
     """Moments of pairs ``Z ~ N_2(mean, covariance)``, each coordinate truncated on one side.
 
     With ``w_j = side_j (Z_j - mean_j) / sd_j`` the event is ``-w < b`` and has probability
-    ``Phi_2(b; r)``. With ``g`` the gradient of its logarithm and ``d`` its derivative in the
-    correlation, ``E w = R g`` and ``E ww' = R + R H R``, ``H_jj = -b_j g_j - r d``, ``H_12 = d``,
-    ``R`` the matrix of correlation ``r`` (Tallis 1961, put right).
+    ``Phi_2(b; r)``. With ``g`` and ``H`` the gradient and Hessian of its logarithm in ``b``, ``E w
+    = R g`` and ``Var w = R + R H R``, ``R`` the matrix of correlation ``r`` (Tallis 1961, put
+    right).
 
     Parameters
     ----------
@@ -79,21 +79,19 @@ def truncated_bivariate_normal_moments(
         Computed in float64 and in log space, rounded to the dtype of ``limit``. At 40 SD the means
         keep 11 digits, the variances (which are differences of numbers near 1600) six.
     """
-    dtype, exact = limit.dtype, torch.float64
-    limit, mean, covariance = (v.to(exact) for v in (limit, mean, covariance))
-    side = torch.as_tensor(side, dtype=exact, device=limit.device).expand_as(limit)
+    dtype = limit.dtype
+    limit, mean, covariance = limit.double(), mean.double(), covariance.double()
+    side = torch.as_tensor(side, dtype=torch.float64, device=limit.device).expand_as(limit)
     sd = torch.diagonal(covariance, dim1=-2, dim2=-1).sqrt()
     x, y = finite(*(side * (mean - limit) / sd).unbind(-1))
-    r = covariance[..., 0, 1] / (sd[..., 0] * sd[..., 1])
-    flip = side[..., 0] * side[..., 1]
-    value, by_x, by_y, by_r = log_bivariate_normal_cdf_with_gradients(x, y, flip * r)
-    r = flip * r
-    shift = side * sd * torch.stack((by_x + r * by_y, r * by_x + by_y), -1)
-    h11, h22 = -x * by_x - r * by_r, -y * by_y - r * by_r
-    cross = flip * (r * (1 + h11 + h22) + (1 + r * r) * by_r)
-    first = 1 + h11 + r * (2 * by_r + r * h22)
-    second = 1 + h22 + r * (2 * by_r + r * h11)
-    moments = torch.stack((first, cross, cross, second), -1).unflatten(-1, (2, 2))
-    moments = moments * sd.unsqueeze(-1) * sd.unsqueeze(-2)
-    spread = moments - shift.unsqueeze(-1) * shift.unsqueeze(-2)
+    flip = torch.diag_embed(side / sd)
+    standard = flip @ covariance @ flip  # R
+    rho = standard[..., 0, 1].expand_as(x)
+    value = log_bivariate_value(x, y, rho, 12)
+    slopes = log_wedge_slopes(x, y, rho, value)
+    (xx, xy, _), (_, yy, _), _ = log_wedge_curvatures(x, y, rho, slopes)
+    curvature = torch.stack((xx, xy, xy, yy), -1).unflatten(-1, (2, 2))
+    back = torch.diag_embed(side * sd) @ standard
+    shift = (back @ torch.stack(slopes[:2], -1).unsqueeze(-1)).squeeze(-1)
+    spread = covariance + back @ curvature @ back.mT
     return TruncatedMoments(*(v.to(dtype) for v in (mean + shift, spread, value)))

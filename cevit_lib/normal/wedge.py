@@ -37,6 +37,7 @@ from cevit_lib.normal.univariate import (
 )
 
 KAPPA = 3.0
+PANEL = 16  # nodes in each of the two panels
 LARGEST = 1e10  # a limit as good as infinite
 SMALLEST = 1e-30  # stands for zero in x, so that the apex has a direction
 LEAST_GAP = 1e-40  # stands for zero in 1 - |rho|
@@ -74,7 +75,7 @@ def _flattened_mass(c2: Tensor) -> Tensor:
 
 
 def _wedge_integral(
-    x: Tensor, y: Tensor, limits: tuple[Tensor, Tensor, Tensor], square: Tensor, nodes: int
+    x: Tensor, y: Tensor, limits: tuple[Tensor, Tensor, Tensor], square: Tensor
 ) -> Tensor:
     """``int_0^omega R(|c(phi)|) dphi``; ``limits`` are ``k_1, k_2, s``, ``square`` is ``A^2``."""
     k1, k2, s = limits
@@ -93,7 +94,7 @@ def _wedge_integral(
         -1,
     )
     starts = torch.stack((start, start + half), -1) * one_panel.unsqueeze(-1)
-    node, weight = gauss_nodes(nodes, x.dtype, x.device)
+    node, weight = gauss_nodes(PANEL, x.device)
     theta = torch.addcmul(starts.unsqueeze(-1), widths.unsqueeze(-1), node)
     sine2 = theta.sin_()
     sine2 = sine2.mul_(sine2)
@@ -102,12 +103,10 @@ def _wedge_integral(
     return (_flattened_mass(c2) @ weight * widths).sum(-1) * squeeze / KAPPA**2
 
 
-def _log_value(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor, nodes: int) -> Tensor:
+def _log_value(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor) -> Tensor:
     """``log Phi_2`` of tensors of one shape, finite limits."""
     square = x.square() + k1.square()
-    log_wedge = (
-        torch.log(_wedge_integral(x, y, (k1, k2, s), square, nodes)) - 0.5 * square - LOG_TWO_PI
-    )
+    log_wedge = _wedge_integral(x, y, (k1, k2, s), square).log() - 0.5 * square - LOG_TWO_PI
     first, second = k1 > 0, k2 > 0
     mixed = first != second
     upper = torch.where(mixed, torch.where(first, x, y), torch.minimum(x, y))
@@ -122,15 +121,14 @@ def finite(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x.clamp(-LARGEST, LARGEST) - SMALLEST, y.clamp(-LARGEST, LARGEST)
 
 
-def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor, nodes: int) -> Tensor:
+def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
     """``log Phi_2`` of float64 tensors of one shape, without autograd; nothing branches on
     values.
     """
     impossible = (torch.minimum(x, y) == -math.inf) | ((correlation == -1) & (x + y <= 0))
     x, y = finite(x, y)
-    return torch.where(
-        impossible, -math.inf, _log_value(x, y, *_conditional_limits(x, y, correlation), nodes)
-    )
+    value = _log_value(x, y, *_conditional_limits(x, y, correlation))
+    return torch.where(impossible, -math.inf, value)
 
 
 def correlation_slope(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) -> Tensor:

@@ -21,11 +21,12 @@ Below a figure whose numbers were computed on the page itself stands ``live_badg
 """
 
 from cevit_lib.records.badges import badge, live_badge
-from cevit_lib.records.build import find_record, new_record, record_id, rounded
+from cevit_lib.records.build import new_record, record_id, rounded
 from cevit_lib.records.paper import paper_numbers
 from cevit_lib.records.provenance import source_hash
 from cevit_lib.records.store import (
     add_arms,
+    find_record,
     load_arrays,
     load_records,
     scratch_folder,

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 
@@ -13,8 +12,6 @@ from cevit_lib.records.provenance import provenance
 from cevit_lib.records.recipes import arms_of, recipe_of
 
 SCALES = ("paper", "smoke")
-ARMS = ("arms", "from_scratch")
-"""Keys of a configuration that say which arms were fitted."""
 _NUMBERS = ("data", "parameters", "trace", "predictions", "columns")
 _DEFAULTS = dict.fromkeys((*_NUMBERS, "arrays", "seconds", "times", "device", "notes", "commit"))
 _DEFAULTS |= {"dtype": "float64", "status": "done"}
@@ -98,8 +95,8 @@ def identifying(study: str, configuration: dict) -> dict:
     """Return what identifies a fit: where a study's records grow by arms, not which of them were
     fitted.
     """
-    dropped = ARMS if arms_of(study) is not None else ()
-    return {key: value for key, value in configuration.items() if key not in dropped}
+    grows = arms_of(study) is not None
+    return {key: value for key, value in configuration.items() if not (grows and key == "arms")}
 
 
 def _entries(study: str, configuration: dict) -> dict | None:
@@ -135,27 +132,6 @@ def record_id(
         plain(data),
     ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def find_record(
-    study: str,
-    configuration: dict,
-    seeds: Iterable[int],
-    scale: str = "paper",
-    data: dict | None = None,
-    folder: Path | None = None,
-) -> dict | None:
-    """Return the record of exactly this fit if it exists, so that a grid skips what it has.
-
-    Raises
-    ------
-    ProvenanceError
-        The file is there but is not a valid record.
-    """
-    from cevit_lib.records.store import read_record, record_path
-
-    path = record_path(study, record_id(study, configuration, seeds, scale, data), scale, folder)
-    return read_record(path) if path.is_file() else None
 
 
 def plain(value):

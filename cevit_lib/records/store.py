@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.paths import project_root, results_folder, whole_file
+from cevit_lib.records.build import record_id
 from cevit_lib.records.recipes import STUDIES, arms_of, maker_of
 
 # what may differ between two writings of one fit without making them different records
@@ -245,14 +247,31 @@ def read_record(path: Path) -> dict:
     return record
 
 
+def find_record(
+    study: str,
+    configuration: dict,
+    seeds: Iterable[int],
+    scale: str = "paper",
+    data: dict | None = None,
+    folder: Path | None = None,
+) -> dict | None:
+    """Return the record of exactly this fit if it exists, so that a grid skips what it has.
+
+    Raises
+    ------
+    ProvenanceError
+        The file is there but is not a valid record.
+    """
+    path = record_path(study, record_id(study, configuration, seeds, scale, data), scale, folder)
+    return read_record(path) if path.is_file() else None
+
+
 def load_records(
     study: str,
     publication: bool = True,
     configuration: dict | None = None,
     *,
-    scale: str | None = None,
     folder: str | os.PathLike | None = None,
-    expected: int | None = None,
 ) -> list[dict]:
     """Return the records of a study whose configuration holds the given values, sorted by creation.
 
@@ -264,20 +283,15 @@ def load_records(
         ones come.
     configuration : dict, optional
         Only records whose configuration has these values.
-    scale : {"paper", "smoke"}, optional
-        Where to look: smoke records lie in the scratch folder. Default: those of ``results/``.
     folder : path, optional
         A folder to read instead of ``results/``.
-    expected : int, optional
-        How many records the grid has; fewer is an error that counts them.
 
     Raises
     ------
     ProvenanceError
-        There is none, too few, or one that may not be published; the message names file, reason and
-        remedy.
+        There is none, or one that may not be published; the message names file, reason and remedy.
     """
-    where = record_path(study, "any", scale or "paper", folder).parent
+    where = record_path(study, "any", folder=folder).parent
     records = []
     for path in sorted(where.glob("*.json")):
         record = read_record(path)
@@ -288,10 +302,6 @@ def load_records(
     if not records:
         wanted = f" with {configuration}" if configuration else ""
         raise ProvenanceError(f"no record of study {study!r}{wanted} in {where}; {remedy(study)}")
-    if expected is not None and len(records) < expected:
-        raise ProvenanceError(
-            f"study {study!r} has {len(records)} of {expected} records in {where}; {remedy(study)}"
-        )
     # records that were made in one second keep their order under a new identity
     return sorted(records, key=lambda r: (r["created"], r.get("formerly", r["id"])))
 

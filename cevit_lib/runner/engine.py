@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from traitlets.config import Config
 
+from cevit_lib.runner.notebook import code_cells
+
 # the longest path of a socket is 104 bytes on macOS, 108 on Linux
 _LONGEST_SOCKET = 100
 # nbclient sends a shutdown request, after half of this SIGTERM, after the other half SIGKILL
 _SHUTDOWN_SECONDS = 3.0
-# a cell that runs longer says so, again and again
-_HEARTBEAT_SECONDS = 300.0
 # what the kernel's client has to say is said by NotebookError, in words
 _QUIET = logging.getLogger("cevit_lib.runner.kernel")
 _QUIET.addHandler(logging.NullHandler())
@@ -42,7 +41,7 @@ class Stopped(KeyboardInterrupt):
 
 class Watch:
     """What happens in one run: the running cell, the kernel's process group, and a line for each
-    cell that ended or runs for long; with ``relay`` also what cells print."""
+    cell that ended; with ``relay`` also what cells print, such as how far a study's fits are."""
 
     def __init__(self, name: str, stream=None, relay: bool = False):
         self.name, self.stream, self.relay = name, stream or sys.stderr, relay
@@ -50,30 +49,16 @@ class Watch:
         self.group: int | None = None
         self.process: subprocess.Popen | None = None
         self.last_words = ""
-        self._ended = threading.Event()
 
     def cell_started(self, cell, cell_index) -> None:
         lines = [line.strip() for line in cell.source.splitlines()]
         code = [line for line in lines if line and not line.startswith("#")]
         self.line = (code or lines or [""])[0]
         self.number += 1
-        self.started, self._ended = time.monotonic(), threading.Event()
-        threading.Thread(target=self._beat, args=(self._ended,), daemon=True).start()
+        self.started = time.monotonic()
 
     def cell_executed(self, cell, cell_index, execute_reply) -> None:
-        failed = execute_reply["content"]["status"] == "error"
-        self._tell("FAILED after " if failed else "")
-        self.stop()
-
-    def stop(self) -> None:
-        """Let the heartbeat end."""
-        self._ended.set()
-
-    def _beat(self, ended: threading.Event) -> None:
-        while not ended.wait(_HEARTBEAT_SECONDS):
-            self._tell("still at work after ")
-
-    def _tell(self, how: str) -> None:
+        how = "FAILED after " if execute_reply["content"]["status"] == "error" else ""
         place = f"{self.name} [{self.number}/{self.total}]"
         took = f"{time.monotonic() - self.started:.1f} s"
         print(f"{place} {how}{took}  {self.line[:80]}", file=self.stream, flush=True)
@@ -142,9 +127,7 @@ class StrictEngine(NBClientEngine):
         **papermill,
     ):
         """Run all cells; papermill calls this, with more than is of use here."""
-        watch.total = sum(
-            cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb_man.nb.cells
-        )
+        watch.total = len(code_cells(nb_man.nb))
         with tempfile.TemporaryDirectory(prefix="cevit-", ignore_cleanup_errors=True) as folder:
             client = StrictClient(
                 nb_man,
@@ -163,7 +146,6 @@ class StrictEngine(NBClientEngine):
                 try:
                     return client.execute(env=env, cwd=kernel_folder, stdout=said, stderr=said)
                 finally:
-                    watch.stop()
                     end_group(watch.group)
                     said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
                     watch.last_words = " / ".join(

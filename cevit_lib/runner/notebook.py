@@ -1,9 +1,9 @@
 """A page as a notebook: find it, read it, find its parameters and its end."""
 
 import hashlib
-from difflib import get_close_matches
 from pathlib import Path
 
+from cevit_lib.edge import nearest
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
 from cevit_lib.runner.parameters import declared_parameters
@@ -19,25 +19,19 @@ def find_notebook(name: str) -> Path:
     NotebookError
         There is none; the message lists the pages that exist.
     """
-    path = Path(name).expanduser()
-    if path.suffix in (".md", ".ipynb"):
-        for candidate in (path, project_root() / path):
-            if candidate.is_file():
-                return candidate.resolve()
-    page = project_root() / "notebooks" / f"{path.name}.md"
-    if path.suffix == "" and page.is_file():
-        return page
-    pages = sorted(found.stem for found in page.parent.glob("*.md"))
-    if not pages and path.suffix == "":
+    path, root = Path(name).expanduser(), project_root()
+    for place in (path, root / path, root / "notebooks" / f"{path}.md"):
+        if place.suffix in (".md", ".ipynb") and place.is_file():
+            return place.resolve()
+    pages = sorted(found.stem for found in (root / "notebooks").glob("*.md"))
+    if not pages:
         raise NotebookError(
-            f"no notebook {name!r}: the pages lie in a clone of the compendium, and "
-            f"{project_root()} is none; go into one, set CEVIT_ROOT, or give the path of a file"
+            f"no notebook {name!r}: the pages lie in a clone of the compendium, and {root} is "
+            "none; go into one, set CEVIT_ROOT, or give the path of a file"
         )
-    close = get_close_matches(path.stem, pages, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
     raise NotebookError(
-        f"no notebook {name!r}: {hint}Name a page ({', '.join(pages)}) "
-        "or give the path of a .md or .ipynb file"
+        f"no notebook {name!r}{nearest(path.stem, pages)}: name a page ({', '.join(pages)}) or "
+        "give the path of a .md or .ipynb file"
     )
 
 
@@ -53,14 +47,9 @@ def read_notebook(path: Path):
     NotebookError
         The file cannot be read as a notebook.
     """
-    try:
-        import jupytext
-        import nbformat
-    except ImportError as error:
-        raise NotebookError(
-            f"{error}; running notebooks needs the extra 'notebook': "
-            "pip install 'cevit-lib[notebook]'"
-        ) from None
+    import jupytext
+    import nbformat
+
     try:
         notebook = jupytext.read(path)
         notebook.metadata = nbformat.from_dict(
@@ -103,9 +92,11 @@ def notebook_parameters(notebook, name: str) -> dict:
     return declared_parameters(found[0].source)
 
 
+def code_cells(notebook) -> list:
+    """Return the cells of code that are not empty."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
 def has_sentinel(notebook) -> bool:
     """Tell whether the last code cell calls ``finished()``."""
-    code = [
-        cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()
-    ]
-    return bool(code) and "finished()" in code[-1]
+    return any("finished()" in cell.source for cell in code_cells(notebook)[-1:])

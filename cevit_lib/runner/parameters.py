@@ -4,19 +4,22 @@ declaration."""
 import ast
 import contextlib
 import json
-import types
-from difflib import get_close_matches
-from typing import Literal, Union, get_args, get_origin
+from typing import get_args, get_origin
 
+from cevit_lib.edge import nearest
 from cevit_lib.errors import ParameterError
 
-_NAMES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple}
-_NAMES |= {"dict": dict, "Literal": Literal}
-_WORDS = {"true": "true", "false": "false", "none": "null", "null": "null"}
+KINDS = {kind.__name__: kind for kind in (str, int, float, bool, list)}
+KINDS |= {str(kind): kind for kind in (list[str], list[int], list[float], list[bool])}
+"""What an annotation in a ``parameters`` cell may be."""
+_WORDS = {"true": "true", "false": "false"}
 _HUGE = 1e300  # neither infinity nor NaN nor an integer that no float can hold
+_HOW = {
+    list: '; write -p {0} "[3, 4]" or, in a file for -f, {0}: [3, 4]',
+    bool: "; write -p {0} true or -p {0} false",
+}
 #: What ``check_parameters`` let pass in this process, by name.
 CHECKED: dict = {}
-_AS_JSON = str.maketrans({"'": '"', "(": "[", ")": "]"})
 
 
 def check_parameters(spec: dict, namespace: dict) -> None:
@@ -32,10 +35,9 @@ def check_parameters(spec: dict, namespace: dict) -> None:
     ----------
     spec : dict
         One entry per parameter: ``name: type`` or ``name: (type, rule)``. The type is ``str``,
-        ``int``, ``float``, ``bool``, ``list[int]`` and the like, ``dict``, or any of these ``|
-        None``. The rule is, for a number (or the numbers in a list), ``(lowest, highest)``, both
-        included, ``None`` for an open end; for a string the collection of allowed words; a list or
-        set always lists the allowed values.
+        ``int``, ``float``, ``bool``, ``list``, or ``list[int]`` and the like. The rule is, for a
+        number (or the numbers in a list), ``(lowest, highest)``, both included, ``None`` for an
+        open end; for a word the collection of allowed ones.
     namespace : dict
         The notebook's ``globals()``; converted values are written back to it.
 
@@ -68,7 +70,8 @@ def check_parameters(spec: dict, namespace: dict) -> None:
             if name not in namespace:
                 raise ParameterError(f"parameter {name!r} is not defined in the parameters cell")
             namespace[name] = coerce(name, namespace[name], kind)
-            _check_rule(name, namespace[name], rule)
+            if rule is not None:
+                _check_rule(name, namespace[name], rule)
         except ParameterError as error:
             faults.append(str(error))
     if faults:
@@ -78,9 +81,8 @@ def check_parameters(spec: dict, namespace: dict) -> None:
 
 def unknown_parameter(name: str, known) -> str:
     """Say that a name is unknown, with the nearest known one."""
-    close = get_close_matches(name, list(known), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"unknown parameter {name!r}{hint} This notebook takes: {', '.join(known) or 'none'}"
+    takes = ", ".join(known) or "none"
+    return f"unknown parameter {name!r}{nearest(name, known)}. This notebook takes: {takes}"
 
 
 def coerce(name: str, value, kind):
@@ -93,74 +95,41 @@ def coerce(name: str, value, kind):
         expected.
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
-    if origin is Literal:
-        return _one_of(name, value, inner)
-    if origin in (Union, types.UnionType):
-        return _coerce_union(name, value, inner)
-    read = _read(value) if isinstance(value, str) and origin is not str else value
-    if origin in (list, tuple) and isinstance(read, (list, tuple)):
+    read = _read(value) if isinstance(value, str) and kind is not str else value
+    if origin is list and isinstance(read, (list, tuple)):
         each = [(f"{name}[{index}]", element) for index, element in enumerate(read)]
-        return origin(coerce(*one, inner[0]) if inner else one[1] for one in each)
+        return [coerce(*one, inner[0]) if inner else one[1] for one in each]
     number = isinstance(read, (int, float)) and not isinstance(read, bool) and abs(read) < _HUGE
-    if origin is float and number:
+    if kind is float and number:
         return float(read)
-    if origin is int and number and read == int(read):
+    if kind is int and number and read == int(read):
         return int(read)
-    if origin in (str, bool, dict, type(None)) and isinstance(read, origin):
+    if kind in (str, bool) and isinstance(read, kind):
         return read
-    raise _ill_typed(name, value, str(kind) if inner else origin.__name__)
+    wanted = str(kind) if inner else kind.__name__
+    seen = f"{type(value).__name__} {value!r}{_HOW.get(origin, '').format(name)}"
+    raise ParameterError(f"parameter {name!r} must be {wanted}, got {seen}")
 
 
 def _read(text: str):
-    """Return what a word from a command line or a YAML file means: a number, a truth value, None, a
+    """Return what a word from a command line or a YAML file means: a number, a truth value, a
     list."""
     word = text.strip()
     with contextlib.suppress(ValueError):
-        return json.loads(_WORDS.get(word.lower(), word.translate(_AS_JSON)))
+        return json.loads(_WORDS.get(word.lower(), word.replace("'", '"')))
     return text
 
 
-def _coerce_union(name, value, kinds):
-    # None first, so that the word "none" is not taken for a string
-    for kind in sorted(kinds, key=lambda kind: kind is not type(None)):
-        try:
-            return coerce(name, value, kind)
-        except ParameterError as error:
-            fault = error
-    raise fault
-
-
-def _ill_typed(name, value, wanted: str) -> ParameterError:
-    how = ""
-    if wanted.startswith(("list", "tuple")):
-        how = f'; write -p {name} "[3, 4]" or, in a file for -f, {name}: [3, 4]'
-    elif wanted == "bool":
-        how = f"; write -p {name} true or -p {name} false"
-    return ParameterError(
-        f"parameter {name!r} must be {wanted}, got {type(value).__name__} {value!r}{how}"
-    )
-
-
-def _one_of(name, value, allowed):
-    if value not in allowed:
-        raise ParameterError(
-            f"parameter {name!r} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
-        )
-    return value
-
-
-def _check_rule(name, value, rule) -> None:
-    if rule is None or value is None:
-        return
-    if isinstance(value, (list, tuple)):
-        for index, element in enumerate(value):
-            _check_rule(f"{name}[{index}]", element, rule)
-    elif isinstance(value, (int, float)) and isinstance(rule, tuple):
-        low, high = rule
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise ParameterError(f"parameter {name!r} must lie in [{low}, {high}], got {value!r}")
-    else:
-        _one_of(name, value, sorted(rule, key=str) if isinstance(rule, (set, frozenset)) else rule)
+def _check_rule(name: str, value, rule) -> None:
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, str):
+            fits, told = each in rule, f"be one of {', '.join(map(repr, rule))}"
+        else:
+            low, high = rule
+            fits = (low is None or low <= each) and (high is None or each <= high)
+            told = f"lie in [{low}, {high}]"
+        if not fits:
+            raise ParameterError(f"parameter {name!r} must {told}, got {each!r}")
 
 
 def _injected_names(namespace: dict) -> list[str]:
@@ -182,8 +151,6 @@ def declared_parameters(source: str) -> dict:
     """Return ``name -> (type, default)`` from the source of a ``parameters`` cell, without running
     it.
 
-    The type is the annotation, or that of the literal default where there is none.
-
     Raises
     ------
     ParameterError
@@ -193,30 +160,14 @@ def declared_parameters(source: str) -> dict:
     for node in ast.parse(source).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue  # a docstring
-        target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
-        if not isinstance(target, ast.Name) or node.value is None:
-            raise ParameterError(
-                "the parameters cell may hold only 'name: type = default', "
-                f"got {ast.unparse(node)!r}"
-            )
         try:
-            default = ast.literal_eval(node.value)
-        except ValueError:
+            declared[node.target.id] = (
+                KINDS[ast.unparse(node.annotation)],
+                ast.literal_eval(node.value),
+            )
+        except (AttributeError, KeyError, ValueError):
             raise ParameterError(
-                f"the default of parameter {target.id!r} must be a literal, got "
-                f"{ast.unparse(node.value)!r}"
+                f"the parameters cell may hold only 'name: type = default', the default a literal "
+                f"and the type one of {', '.join(KINDS)}; got {ast.unparse(node)!r}"
             ) from None
-        kind = _named_type(node.annotation) if isinstance(node, ast.AnnAssign) else type(default)
-        declared[target.id] = (kind, default)
     return declared
-
-
-def _named_type(annotation: ast.expr):
-    """Return the type that an annotation names."""
-    text = ast.unparse(annotation)
-    try:
-        return eval(text, {"__builtins__": {}}, _NAMES)
-    except (NameError, TypeError, AttributeError):
-        raise ParameterError(
-            f"the annotation {text!r} is none of {', '.join(_NAMES)}, list[...], ... | None"
-        ) from None

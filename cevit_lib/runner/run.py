@@ -1,6 +1,5 @@
 """``cevit run``: papermill, strictly."""
 
-import errno
 import glob
 import json
 import os
@@ -11,8 +10,9 @@ from pathlib import Path
 
 from cevit_lib.edge import at_least, check_output, read_mapping
 from cevit_lib.errors import NotebookError, ParameterError
-from cevit_lib.paths import project_root, sweep
+from cevit_lib.paths import project_root, sweep, why
 from cevit_lib.runner.notebook import (
+    code_cells,
     find_notebook,
     has_sentinel,
     notebook_parameters,
@@ -85,7 +85,7 @@ def run_command(options) -> int:
     """Run what the command line asks for; return the exit status."""
     given: dict = {}
     for file in options.file:
-        given |= read_parameter_file(Path(file))
+        given |= read_mapping(Path(file), "the parameter file")
     for pair in options.parameter:
         name, given_value, value = pair.partition("=")
         if not given_value:
@@ -97,17 +97,6 @@ def run_command(options) -> int:
     output = run_notebook(options.notebook, given, output=options.output, **limits)
     print(f"{options.notebook}: finished, written to {output}", file=sys.stderr)
     return 0
-
-
-def read_parameter_file(path: Path) -> dict:
-    """Return the parameters in a YAML (or JSON) file.
-
-    Raises
-    ------
-    ParameterError
-        It is missing, not YAML, not a mapping of names, or has a name twice.
-    """
-    return read_mapping(path, "the parameter file")
 
 
 def checked_parameters(declared: dict, given: dict) -> dict:
@@ -203,11 +192,8 @@ def run_notebook(
         os.replace(temporary, output)
         failed.unlink(missing_ok=True)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
-        what = "the disk is full" if full else f"{type(error).__name__}: {error}"
-        raise NotebookError(
-            f"cannot write {output}: {what}; what was there before is untouched"
-        ) from error
+        said = f"cannot write {output}: {why(error)}; what was there before is untouched"
+        raise NotebookError(said) from error
     finally:
         if temporary.is_file() and temporary.stat().st_size:  # a full disk leaves an empty one
             os.replace(temporary, failed)
@@ -270,8 +256,7 @@ def _explain(error: BaseException, watch, timeout) -> str:
     said = f" (it said: {watch.last_words[-300:]})" if watch.last_words else ""
     match type(error).__name__:
         case "PapermillExecutionError":
-            full = " (the disk is full)" if f"[Errno {errno.ENOSPC}]" in str(error.evalue) else ""
-            return f"{watch.where()} raised {error.ename}: {error.evalue}{full}"
+            return f"{watch.where()} raised {error.ename}: {error.evalue}"
         case "CellTimeoutError":
             return f"{watch.where()} ran longer than --timeout {timeout:g} s and was ended"
         case "Stopped":
@@ -292,7 +277,7 @@ def _accept(notebook, nonce: str, temporary: Path, path: Path) -> None:
     library ran it; then forget the nonce and this machine's paths."""
     import nbformat
 
-    last = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()][-1]
+    last = code_cells(notebook)[-1]
     printed = "".join(output.get("text", "") for output in last.get("outputs", []))
     said = re.search(rf"finished {nonce} (.*)", printed)
     if said is None:

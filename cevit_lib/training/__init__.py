@@ -4,8 +4,9 @@ predictions, and saved models.
 
 from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.feasible import FeasibleFit, fit_feasible_cevit
-from cevit_lib.training.fit import Fit, fit_copula, fit_warm_up, predict_outputs
+from cevit_lib.training.fit import Fit, predict_outputs
 from cevit_lib.training.loop import find_device
+from cevit_lib.training.network import fit_copula, fit_warm_up
 from cevit_lib.training.one_stage import OneStage, fit_one_stage
 from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
 from cevit_lib.training.processes import processes

@@ -32,7 +32,9 @@ from cevit_lib.paths import whole_file
 from cevit_lib.training.processes import processes
 
 if TYPE_CHECKING:
+    from cevit_lib.training.algorithm import Renewing
     from cevit_lib.training.loop import NetworkTrainer
+    from cevit_lib.training.objective import Renewal
 
 FORMAT = 2
 FLAT_EPOCHS = 3  # so many constant epochs in a row are a collapse, not a slow start
@@ -49,6 +51,11 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
+
+    @classmethod
+    def of(cls, given: Checkpoint | str | os.PathLike | None) -> Checkpoint | None:
+        """Return the checkpoint in a folder that was named, and what is one already as it is."""
+        return cls(given) if isinstance(given, str | os.PathLike) else given
 
     def path(self, stage: str) -> Path:
         """Return the file of a stage."""
@@ -102,38 +109,42 @@ class Progress:
 
     Parameters
     ----------
-    trainer : NetworkTrainer
-        Before its first step: what it holds now tells this stage from others.
+    trainers : sequence of NetworkTrainer
+        That of the network before its first step, which tells this stage from others, and those
+        that make every epoch too, for cross-fitted outputs.
+    renewing : Renewing
+        Goes on from the last estimate.
     checkpoint : Checkpoint or None
         Where the state is kept.
-    companions : sequence of NetworkTrainer
-        Those that make every epoch too, for cross-fitted outputs.
     """
 
     def __init__(
         self,
-        trainer: NetworkTrainer,
+        trainers: Sequence[NetworkTrainer],
+        renewing: Renewing,
         checkpoint: Checkpoint | None,
-        companions: Sequence[NetworkTrainer] = (),
     ) -> None:
-        self.trainer, self.checkpoint, self.companions = trainer, checkpoint, companions
-        self.identity = identity_of(trainer) if checkpoint else {}
+        self.trainer, self.trainers = trainers[0], trainers
+        self.renewing, self.checkpoint = renewing, checkpoint
+        self.identity = identity_of(self.trainer, renewing.renewal) if checkpoint else {}
         self.trace: list[dict[str, Any]] = []
         self.flat, self.finished = 0, False
         self.best: dict[str, Any] = {"epoch": 0, "loss": float("inf"), "weights": {}}
 
     def resume(self) -> None:
         """Go to where the stage was interrupted; nothing happens where it never began."""
-        if self.checkpoint is None:
-            return
-        trainer, stored = self.trainer, self.checkpoint.load(self.trainer.stage, self.identity)
+        trainer = self.trainer
+        stored = self.checkpoint and self.checkpoint.load(trainer.stage, self.identity)
         if stored is None:
             return
         source = self.checkpoint.path(trainer.stage)
         for name in ("trace", "flat", "finished", "best"):
             setattr(self, name, stored[name])
-        trainer.task.loss.load_state_dict(stored["loss"])
-        for each, own in zip([trainer, *self.companions], stored["trainers"], strict=True):
+        trainer.loss.load_state_dict(stored["loss"])
+        for entry in self.trace:
+            if "estimate" in entry:
+                self.renewing.last = [CopulaParameters.from_dict(entry["estimate"])]
+        for each, own in zip(self.trainers, stored["trainers"], strict=True):
             restore(each.model, own["weights"], changing(each.model).keys(), source)
             if own["optimizer"]:
                 each.optimizer.load_state_dict(own["optimizer"])
@@ -172,11 +183,11 @@ class Progress:
                 "optimizer": {} if self.finished else each.optimizer.state_dict(),
                 "order": rng_state(each.rng),
             }
-            for each in (trainer, *self.companions)
+            for each in self.trainers
         ]
         state = {
             "trainers": trainers,
-            "loss": trainer.task.loss.state_dict(),
+            "loss": trainer.loss.state_dict(),
             "torch": processes().everyone(torch_state(trainer.device)),
             "trace": self.trace,
             "flat": self.flat,
@@ -187,16 +198,8 @@ class Progress:
             self.checkpoint.save(trainer.stage, self.identity, state)
 
 
-def as_checkpoint(given: Checkpoint | str | os.PathLike | None) -> Checkpoint | None:
-    """Return a checkpoint for a folder that was named, and what is one already as it is."""
-    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
-
-
 def kept_estimate(
-    checkpoint: Checkpoint | None,
-    identity: dict[str, Any],
-    parameters: CopulaParameters,
-    main: bool,
+    checkpoint: Checkpoint | None, identity: dict[str, Any], parameters: CopulaParameters
 ) -> CopulaParameters:
     """Return the copula parameters that a fit's later stages know: those of its first run.
 
@@ -208,21 +211,21 @@ def kept_estimate(
     stored = checkpoint.load("estimate", identity)
     if stored is not None:
         return CopulaParameters.from_dict(stored["parameters"])
-    if main:
+    if processes().main:
         checkpoint.save("estimate", identity, {"parameters": parameters.to_dict()})
     return parameters
 
 
-def identity_of(trainer: NetworkTrainer) -> dict[str, Any]:
+def identity_of(trainer: NetworkTrainer, renewal: Renewal | None) -> dict[str, Any]:
     """Return what tells a stage's training from any other, by name: equal ones do equal steps."""
-    task, recipe = trainer.task, trainer.recipe
+    data, recipe = trainer.images.data, trainer.recipe
     return {
         "stage": trainer.stage,
-        "data": task.data.hash,
-        "patients": len(task.data),
+        "data": data.hash,
+        "patients": len(data),
         "responses": digest([trainer.y]),
-        "loss": describe_loss(task.loss),
-        "renewal": "none" if task.renewing is None else repr(task.renewing),
+        "loss": describe_loss(trainer.loss),
+        "renewal": "none" if renewal is None else str(renewal),
         **{f"recipe {key}": value for key, value in recipe.to_dict().items()},
         "initial weights": digest(trainer.model.state_dict().values()),
         "order": hashlib.sha256(rng_state(trainer.rng).encode()).hexdigest()[:16],

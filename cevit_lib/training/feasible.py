@@ -9,67 +9,41 @@ import torch
 from torch import nn
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.datasets import PairedEyes, hold_out
+from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError
 from cevit_lib.training.algorithm import AlgorithmThree
 from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.fit import Fit
-from cevit_lib.training.loop import Stage
-from cevit_lib.training.network import OneNetwork
-from cevit_lib.training.objective import Objective, Source, check_part
+from cevit_lib.training.network import Estimation, fit_copula, fit_warm_up
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Estimation):
     """What may be chosen of Algorithm 3; the arguments of :func:`fit_feasible_cevit`, by name.
 
     Attributes
     ----------
-    estimator : optional
-        Any of ``cevit_lib.estimation``; default ``ExactEM()``.
-    estimate_on : {"held-out", "train", "cross-fitted"}
-        Whose outputs the estimate is made from. ``"train"``: the patients that the warm-up has
-        seen, as the paper does; its residuals are then too small. ``"held-out"``:
-        ``held_out_share`` of the patients, whom the fit never trains on. ``"cross-fitted"``: every
-        patient, predicted by one of ``folds`` further warm-ups that did not see him; for data so
-        small that a tenth of it says nothing about six correlations.
+    estimator, estimate_on, held_out_share, folds, standardise
+        See :class:`~cevit_lib.training.network.Estimation`; the default estimator is ``ExactEM()``.
     warm_up, copula : Recipe
         Of steps 1 and 3.
-    held_out_share : float
-        Share of the patients for ``"held-out"``.
-    folds : int
-        Parts for ``"cross-fitted"``.
-    standardise : bool
-        Train the continuous responses in units of their own spread.
     """
 
-    estimator: Any = None
-    estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
     warm_up: Recipe = Recipe()
     copula: Recipe = Recipe(60, 1e-4)
-    held_out_share: float = 0.1
-    folds: int = 3
-    standardise: bool = True
-
-    def __post_init__(self) -> None:
-        check_part(self.estimate_on)
-        if self.estimator is None:
-            from cevit_lib.estimation import ExactEM
-
-            object.__setattr__(self, "estimator", ExactEM())
 
     @classmethod
     def of(cls, preset: str | None, **given: Any) -> "Settings":
         """Return settings as they are given, or as a preset has them."""
-        if preset is None:
-            return cls(**given)
-        if preset != "paper":
-            raise ParameterError(f"preset {preset!r} is unknown; the one there is: 'paper'.")
-        from cevit_lib.estimation import FastMCEM
+        from cevit_lib.estimation import ExactEM, FastMCEM
 
-        paper = {"estimate_on": "train", "warm_up": PAPER_WARM_UP, "copula": PAPER_COPULA}
-        return cls(**{**given, **paper, "estimator": FastMCEM(), "standardise": False})
+        if preset not in (None, "paper"):
+            raise ParameterError(f"preset {preset!r} is unknown; the one there is: 'paper'.")
+        if preset == "paper":
+            given |= {"estimator": FastMCEM(), "estimate_on": "train", "standardise": False}
+            given |= {"warm_up": PAPER_WARM_UP, "copula": PAPER_COPULA}
+        return cls(**{**given, "estimator": given.get("estimator") or ExactEM()})
 
 
 @dataclass(frozen=True)
@@ -109,12 +83,13 @@ class FeasibleFit:
 
         ``parameters=None`` goes on with the empirical loss, which controls for the extra epochs;
         ``CopulaParameters.independent(scale, 2)`` controls for the re-weighting by the scales.
-        ``device`` and ``checkpoint`` are those of :class:`~cevit_lib.training.loop.Stage`.
+        ``device`` and ``checkpoint`` are those of :func:`fit_feasible_cevit`.
         """
-        rng, start = np.random.default_rng(self.order), self.warm_up.copy()
-        watched = Stage(**{"stage": stage, "validation": self.held_out, **where})
-        objective = Objective(parameters and [parameters])
-        return start.trained(self.seen, objective, self.recipe, rng, watched)
+        where |= {"stage": stage, "validation": self.held_out}
+        where |= {"rng": np.random.default_rng(self.order), "recipe": self.recipe}
+        if parameters is None:
+            return fit_warm_up(self.warm_up, self.seen, **where)
+        return fit_copula(self.warm_up, self.seen, parameters, **where)
 
 
 def fit_feasible_cevit(
@@ -163,19 +138,15 @@ def fit_feasible_cevit(
     ParameterError
         ``estimate_on`` or ``preset`` is unknown.
     """
-    chosen, parts = Settings.of(preset, **settings), {"train": data}
-    if chosen.estimate_on == "held-out":
-        split = hold_out(data, chosen.held_out_share, rng)
-        parts = {"train": data.subset(split.train), "held-out": data.subset(split.test)}
-    seen, unseen = parts["train"], parts.get("held-out")
-    start, stage = Fit.fresh(model, seen, chosen.standardise), Stage("", None, device, checkpoint)
-    network = OneNetwork(start, parts, lambda _: rng, stage, chosen.folds, chosen.standardise)
-    source = Source(lambda: chosen.estimator, chosen.estimate_on)
+    chosen = Settings.of(preset, **settings)
+    network = chosen.network(model, data, rng, device=device, checkpoint=checkpoint)
     fresh = network.copy() if chosen.estimate_on == "cross-fitted" else None
-    steps = AlgorithmThree(network, chosen.warm_up, chosen.copula, {"estimate": source}, fresh)
+    sources = {"estimate": chosen.source}
+    steps = AlgorithmThree(network, chosen.warm_up, chosen.copula, sources, fresh)
     steps.warm_up()
-    steps.estimate()
+    (parameters,) = steps.estimate()["estimate"]
     order = int(rng.integers(2**63))  # every arm's, whenever it is trained
     network.order = lambda _: np.random.default_rng(order)
-    last = steps.train("copula", steps.estimates["estimate"]).fit
+    last = steps.train("copula", [parameters]).fit
+    seen, unseen = network.parts["train"], network.parts.get("held-out")
     return FeasibleFit(network.fit, last, chosen.estimator, seen, unseen, chosen.copula, order)

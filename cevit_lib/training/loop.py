@@ -1,12 +1,12 @@
 """The training of one network: a trace per epoch, and a clear stop when it cannot succeed."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,77 +14,21 @@ from torch import Tensor, nn
 
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training.checkpoint import Checkpoint, Progress, as_checkpoint
+from cevit_lib.training.algorithm import Renewing
+from cevit_lib.training.checkpoint import Checkpoint, Progress
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, warn_of_compiler
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.reruns import fix_workspace, reproducible, torch_seeded
 from cevit_lib.training.trainer import Trainer
 
+if TYPE_CHECKING:
+    from cevit_lib.training.network import OneNetwork
+
 LOG = logging.getLogger(__name__)  # one line an epoch: stage, epoch, of how many
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
 COLLAPSED = 1e-3  # outputs that vary less, in standard units, tell no patient from another
 EVALUATION_BATCH = 256
-
-
-class Renewing(Protocol):
-    """What estimates the parameters of a stage's loss again while it trains."""
-
-    def companions(self, task: "Task", recipe: Recipe, device: torch.device) -> list[Any]:
-        """Return trainers that make every epoch too: networks for cross-fitted outputs."""
-
-    def after(self, loss: nn.Module, trace: list[dict[str, Any]], last: bool) -> dict[str, Any]:
-        """Give the loss its next parameters, after an epoch; return what the trace says of them.
-
-        ``trace`` has the epochs before this one; ``last`` says that no epoch follows.
-        """
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a network learns in a stage.
-
-    Attributes
-    ----------
-    data : PairedEyes
-        Patients to train on.
-    y : Tensor
-        ``(n, p)`` their responses in the units of training.
-    loss : torch.nn.Module
-        ``loss(outputs, y)``: the mean over the patients of a batch.
-    validation : (PairedEyes, Tensor), optional
-        Patients whose loss is traced and never trained on, and their responses.
-    renewing : Renewing, optional
-        Gives the loss other parameters along the way.
-    """
-
-    data: PairedEyes
-    y: Tensor
-    loss: nn.Module
-    validation: tuple[PairedEyes, Tensor] | None = None
-    renewing: Renewing | None = None
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage of a fit: its name, whom it watches, where it runs and what it keeps.
-
-    Attributes
-    ----------
-    stage : str
-        Name for the trace, for messages and for the checkpoint's file.
-    validation : PairedEyes, optional
-        Patients whose loss is traced and never trained on.
-    device : str or torch.device, optional
-        Default: the accelerator that is there.
-    checkpoint : Checkpoint or path, optional
-        Folder of the fit's state after every epoch; the same call goes on where it was interrupted.
-    """
-
-    stage: str
-    validation: PairedEyes | None = None
-    device: str | torch.device | None = None
-    checkpoint: Checkpoint | str | os.PathLike | None = None
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
@@ -146,22 +90,22 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
 
 
 def train(
-    model: nn.Module, task: Task, recipe: Recipe, rng: np.random.Generator, stage: Stage
+    renewing: Renewing, stage: str, recipe: Recipe, order: int, checkpoint: Checkpoint | None
 ) -> list[dict[str, Any]]:
-    """Train ``model`` in place and return one entry per epoch.
+    """Train one network in place and return one entry per epoch.
 
     Parameters
     ----------
-    model : torch.nn.Module
-        Maps images ``(b, domains, channels, height, width)`` to outputs ``(b, p)``.
-    task : Task
-        Patients, responses and loss.
+    renewing : Renewing
+        The network, its loss, and whether that takes other parameters along the way.
+    stage : str
+        Name for the trace, for messages and for the checkpoint's file.
     recipe : Recipe
         How to optimise.
-    rng : numpy.random.Generator
-        Order of the patients and dropout.
-    stage : Stage
-        Its name, device and checkpoint.
+    order : int
+        Which order of the patients.
+    checkpoint : Checkpoint, optional
+        Of the fit.
 
     Returns
     -------
@@ -182,37 +126,29 @@ def train(
     WronglyCompiledWarning
         The compiled network's gradients are not the network's; it is trained uncompiled.
     """
-    if recipe.patience is not None and task.validation is None:
+    trainers = renewing.trainers(stage, recipe, order)
+    trainer = trainers[0]
+    if recipe.patience is not None and trainer.checked is None:
         raise ParameterError(
-            f"{stage.stage}: patience={recipe.patience} watches the validation loss; "
-            "pass validation=..."
+            f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=..."
         )
-    device, crew = find_device(stage.device), processes()
-    if recipe.deterministic and device.type == "cuda":
-        fix_workspace()  # before anything is on the GPU
-    model.to(device)
-    crew.same(model)
-    trainer = NetworkTrainer(model, task, recipe, rng, stage.stage, device)
-    renewing = task.renewing
-    companions = renewing.companions(task, recipe, device) if renewing else []
-    progress = Progress(trainer, as_checkpoint(stage.checkpoint), companions)
-    same = reproducible(recipe.deterministic, device)
-    with torch_seeded(rng, crew.index, device), same, _room_to_compile(recipe.compiled):
+    progress = Progress(trainers, renewing, checkpoint)
+    same = reproducible(recipe.deterministic, trainer.device)
+    seeded = torch_seeded(trainer.rng, processes().index, trainer.device)
+    with seeded, same, _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
             start = time.perf_counter()
-            entry = trainer.epoch()
-            for companion in companions:
-                companion.epoch()
-            if task.validation is not None:
+            entry = [each.epoch() for each in trainers][0]
+            if trainer.checked is not None:
                 entry["validation_loss"] = trainer.validate()
-            if renewing is not None:
-                last = trainer.done == recipe.epochs
-                entry |= renewing.after(task.loss, progress.trace, last)
+            for told in renewing.after(trainer.done, recipe):
+                entry |= told
             entry["seconds"] = time.perf_counter() - start
             if progress.add(entry, trainer.spread() < COLLAPSED):
                 raise TrainingError(_collapse_message(entry, recipe))
-            done, said = (stage.stage, entry["epoch"], recipe.epochs), spoken(entry)
+            said = spoken(entry)
+            done = (stage, entry["epoch"], recipe.epochs)
             LOG.info(f"%s: epoch %d of %d{said}", *done, extra={"said": said})
     return progress.trace
 
@@ -222,30 +158,43 @@ class NetworkTrainer(Trainer):
 
     Parameters
     ----------
-    model, task, recipe, rng
-        As in :func:`train`.
+    network : OneNetwork
+        With its patients; those of its part ``"held-out"`` are watched.
+    loss : torch.nn.Module
+        ``loss(outputs, y)``: the mean over the patients of a batch, in units of training.
+    recipe : Recipe
+        How to optimise.
+    rng : numpy.random.Generator
+        Order of the patients and dropout.
     stage : str
         Name for the trace and for messages.
-    device : torch.device
-        Where the network is.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        task: Task,
+        network: OneNetwork,
+        loss: nn.Module,
         recipe: Recipe,
         rng: np.random.Generator,
         stage: str,
-        device: torch.device,
     ) -> None:
-        task.loss.to(device)
-        optimizer = recipe.build_optimizer([*model.parameters(), *task.loss.parameters()])
-        super().__init__(optimizer, recipe, stage, len(task.y))
-        self.model, self.task, self.rng, self.device = model, task, rng, device
-        self.images, self.y = Batches(task.data, device), task.y.to(device, torch.float32)
-        self.checked = Batches(task.validation[0], device) if task.validation else None
-        self.forward: Callable | None = None if recipe.compiled else model
+        self.model, self.loss, self.rng = network.fit.model, loss, rng
+        self.device = find_device(network.device)
+        if recipe.deterministic and self.device.type == "cuda":
+            fix_workspace()  # before anything is on the GPU
+        self.model.to(self.device)
+        processes().same(self.model)
+        loss.to(self.device)
+        optimizer = recipe.build_optimizer([*self.model.parameters(), *loss.parameters()])
+        self.images, self.y = self._patients(network, "train")
+        super().__init__(optimizer, recipe, stage, len(self.y))
+        self.checked = self._patients(network, "held-out") if "held-out" in network.parts else None
+        self.forward: Callable | None = None if recipe.compiled else self.model
+
+    def _patients(self, network: OneNetwork, part: str) -> tuple[Batches, Tensor]:
+        """Return the images of a part of the patients, and their responses in units of training."""
+        data, units = network.parts[part], network.fit.standardisation
+        return Batches(data, self.device), units.apply(data.y).to(self.device, torch.float32)
 
     def draw(self) -> list[np.ndarray]:
         if self.forward is None:  # not before: a stage that had ended needs no program
@@ -279,7 +228,7 @@ class NetworkTrainer(Trainer):
             with autocast(self.device, self.recipe.precision):
                 outputs = self.forward(*self.images.inputs(self.model, part))
             y = self.y[torch.as_tensor(part, device=self.device)]
-            value = self.task.loss(outputs.float(), y)
+            value = self.loss(outputs.float(), y)
             (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
             total = total + value.detach() * len(part)
         return total
@@ -325,13 +274,13 @@ class NetworkTrainer(Trainer):
 
     def validate(self) -> float:
         """Return the mean loss over the validation patients; processes take a share each."""
-        crew, y = processes(), self.task.validation[1]
+        crew, (images, y) = processes(), self.checked
         rows = crew.share(np.arange(len(y)))
         total = 0.0
         if len(rows):
-            outputs = outputs_of(self.model, self.checked, rows, self.recipe.precision)
+            outputs = outputs_of(self.model, images, rows, self.recipe.precision)
             with torch.no_grad():
-                loss = self.task.loss(outputs, y[torch.as_tensor(rows)].to(outputs))
+                loss = self.loss(outputs, y[torch.as_tensor(rows, device=self.device)])
             total = float(loss) * len(rows)
         return sum(crew.everyone(total)) / len(y)
 

@@ -1,23 +1,22 @@
-"""One network with its patients, as the algorithms of training see it."""
+"""One network with its patients, as the algorithms of training see it; single stages of it."""
 
-import copy
-import re
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from cevit_lib.copula import CopulaLoss, CopulaParameters
-from cevit_lib.datasets import PairedEyes, split_by_patient
-from cevit_lib.errors import TrainingError
-from cevit_lib.training.algorithm import CROSS_FIT, left_out_outputs
-from cevit_lib.training.checkpoint import as_checkpoint, kept_estimate
+from cevit_lib.copula import CopulaParameters, EmpiricalLoss, UncertaintyWeightedLoss, copula_loss
+from cevit_lib.datasets import PairedEyes, hold_out, split_by_patient
+from cevit_lib.errors import ParameterError, TrainingError
+from cevit_lib.training.algorithm import CROSS_FIT, WARM_UP, Renewing
+from cevit_lib.training.checkpoint import Checkpoint, kept_estimate
 from cevit_lib.training.fit import Fit, predict_outputs
-from cevit_lib.training.loop import NetworkTrainer, Stage, Task
-from cevit_lib.training.objective import Objective, Parameters, Source, estimated, renewed
+from cevit_lib.training.loop import NetworkTrainer, train
+from cevit_lib.training.objective import Objective, Parameters, Source, estimated
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.scaling import Standardisation
@@ -25,8 +24,7 @@ from cevit_lib.training.scaling import Standardisation
 
 @dataclass
 class OneNetwork:
-    """One network with its patients, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` sees
-    it.
+    """One network with its patients, as the algorithms see it.
 
     Attributes
     ----------
@@ -36,8 +34,10 @@ class OneNetwork:
         Patients by part: ``"train"``; ``"held-out"`` ones are watched in every stage.
     order : callable
         ``order(number)`` returns the generator of a stage: order of the patients, dropout.
-    stage : Stage
-        Where every stage runs; its name is each stage's own.
+    device : str or torch.device, optional
+        Default: the accelerator that is there.
+    checkpoint : Checkpoint or path, optional
+        Folder of the fit's state after every epoch; the same call goes on where it was interrupted.
     folds : int
         Parts into which cross-fitting divides the training patients.
     standardise : bool
@@ -47,7 +47,8 @@ class OneNetwork:
     fit: Fit
     parts: dict[str, PairedEyes]
     order: Callable[[int], np.random.Generator]
-    stage: Stage
+    device: str | torch.device | None = None
+    checkpoint: Checkpoint | str | os.PathLike | None = None
     folds: int = 3
     standardise: bool = True
 
@@ -57,14 +58,37 @@ class OneNetwork:
     def train(
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
-        what, before = objective or Objective(), len(self.fit.trace)
-        where = replace(self.stage, stage=stage, validation=self.parts.get("held-out"))
-        train, rng, renewing = self.parts["train"], self.order(order), None
-        if what.renewal is not None:
-            what = replace(what, parameters=what.parameters or [self.first_parameters()])
-            renewing = NetworkRenewing(self, what)
-        self.fit = self.fit.trained(train, what, recipe, rng, where, renewing)
-        return [self.fit.trace[before:]]
+        what = objective or Objective()
+        if what.renewal and what.parameters is None:
+            what = replace(what, parameters=[self.first_parameters()])
+        renewing = Renewing(self, what, self.loss(what))
+        trace = train(renewing, stage, recipe, order, Checkpoint.of(self.checkpoint))
+        recipes = {**self.fit.notes.get("recipes", {}), stage: recipe.to_dict()}
+        self.fit = replace(
+            self.fit,
+            parameters=renewing.last[0] if renewing.last else self.fit.parameters,
+            trace=[*self.fit.trace, *trace],
+            notes={**self.fit.notes, "recipes": recipes},
+        )
+        return [trace]
+
+    def trainer(self, stage: str, recipe: Recipe, loss: nn.Module, order: int) -> NetworkTrainer:
+        return NetworkTrainer(self, loss, recipe, self.order(order), stage)
+
+    def loss(self, objective: Objective) -> nn.Module:
+        """Return the mean loss of a stage over patients, in units of training."""
+        p0, p1 = self.fit.continuous, len(self.fit.responses) - self.fit.continuous
+        if objective.learned_weights:
+            loss = UncertaintyWeightedLoss(p0, p1)
+        elif objective.parameters is None:
+            loss = EmpiricalLoss(p0=p0, reduction="mean")
+        else:
+            loss = copula_loss(*self.inside(objective.parameters))
+        # a loss takes the data as PairedEyes has checked them, or each step would wait twice
+        loss.validate = False
+        seen = [self.parts[part] for part in ("train", "held-out") if part in self.parts]
+        loss.missing = any(not bool(data.complete.all()) for data in seen)
+        return loss
 
     def first_parameters(self) -> CopulaParameters:
         """Return sigma = SD of the responses and Gamma = I."""
@@ -72,113 +96,215 @@ class OneNetwork:
         scale = Standardisation.of(train.y, train.continuous, train.responses).sd
         return CopulaParameters.independent(scale, train.y.shape[1] - train.continuous)
 
+    def inside(self, parameters: Parameters) -> Parameters:
+        return [self.fit.standardisation.parameters_inside(own) for own in parameters]
+
     def outputs(self, part: str) -> list[Tensor]:
-        return [predict_outputs(self.fit, self.parts[part], device=self.stage.device)]
+        return [predict_outputs(self.fit, self.parts[part], device=self.device)]
 
     def responses(self, part: str) -> list[Tensor]:
         return [self.parts[part].y]
 
-    def cross_fits(self) -> Iterator[tuple["OneNetwork", list[Any]]]:
+    def cross_fits(self, same_units: bool = False) -> Iterator[tuple["OneNetwork", list[Any]]]:
         data, rng = self.parts["train"], self.order(CROSS_FIT)
         for split in split_by_patient(data, self.folds, rng, require_classes=False):
-            train, model = data.subset(split.train), copy.deepcopy(self.fit.model)
-            fit = Fit.fresh(model, train, self.standardise)
+            train, fit = data.subset(split.train), self.fit.copy()
+            if not same_units:
+                fit = Fit.fresh(fit.model, train, self.standardise)
             parts = {"train": train, "left-out": data.subset(split.test)}
-            yield replace(self, fit=fit, parts=parts), [split.test]
+            order = lambda number: self.order(number + 1)  # noqa: E731 - the first was the division's
+            yield replace(self, fit=fit, parts=parts, order=order), [split.test]
+
+    def estimates(
+        self,
+        source: Source,
+        outputs: list[Tensor],
+        responses: list[Tensor],
+        last: Parameters | None = None,
+    ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
+        return processes().everyone(estimated(source.estimator(), outputs[0], responses[0]))[:1]
 
     def estimate(
         self, source: Source, outputs: list[Tensor], responses: list[Tensor]
     ) -> list[CopulaParameters]:
         """Estimate the copula parameters; the notes of the fit say how."""
-        estimator = source.estimator()
-        patients = self.parts[source.part if source.part == "held-out" else "train"]
+        patients = self.parts[source.patients]
         _refuse_interpolation(outputs[0], patients)
         identity = {
-            "estimator": named(estimator),
+            "estimator": source.name,
             "estimate on": source.part,
             "data": patients.hash,
             "outputs": list(outputs[0].shape),
         }
-        crew, state = processes(), as_checkpoint(self.stage.checkpoint)
-        found, remarks = crew.everyone(estimated(estimator, outputs[0], responses[0]))[0]
-        found = kept_estimate(state, identity, found, crew.main)
-        told = {"estimator": repr(estimator), "estimate_on": source.part, **remarks}
+        ((found, remarks),) = self.estimates(source, outputs, responses)
+        found = kept_estimate(Checkpoint.of(self.checkpoint), identity, found)
+        told = {"estimator": repr(source.estimator()), "estimate_on": source.part, **remarks}
         self.fit = replace(self.fit, parameters=found, notes={**self.fit.notes, **told})
         return [found]
 
 
-@dataclass
-class NetworkRenewing:
-    """The copula parameters of one network's stage, estimated again along the way.
+@dataclass(frozen=True)
+class Estimation:
+    """What may be chosen of the estimates, whichever the algorithm.
 
     Attributes
     ----------
-    network : OneNetwork
-        Before the stage.
-    objective : Objective
-        With first parameters and a renewal.
+    estimator : optional
+        Any of ``cevit_lib.estimation``.
+    estimate_on : {"held-out", "train", "cross-fitted"}
+        Whose outputs the estimates see. ``"train"``: the patients that the network trains on, as
+        the paper does; their residuals are too small. ``"held-out"``: ``held_out_share`` of the
+        patients, whom the fit never trains on. ``"cross-fitted"``: every patient, by one of
+        ``folds`` further networks that train without him; for data so small that a tenth of it says
+        nothing about six correlations.
+    held_out_share : float
+        Share of the patients for ``"held-out"``.
+    folds : int
+        Parts for ``"cross-fitted"``.
+    standardise : bool
+        Train the continuous responses in units of their own spread.
+
+    Raises
+    ------
+    ParameterError
+        A setting is out of range.
     """
 
-    network: OneNetwork
-    objective: Objective
-    twins: list[tuple[OneNetwork, list[np.ndarray]]] = field(default_factory=list)
+    estimator: Any = None
+    estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
+    _: KW_ONLY
+    held_out_share: float = 0.1
+    folds: int = 3
+    standardise: bool = True
 
-    def __repr__(self) -> str:  # tells a checkpoint's stage from others
-        renewal = self.objective.renewal
-        estimator = named(renewal.source.estimator())
-        return f"{estimator} on {renewal.source.part} outputs every {renewal.every}"
+    def __post_init__(self) -> None:
+        if self.estimate_on not in ("held-out", "train", "cross-fitted"):
+            raise ParameterError(
+                f"estimate_on={self.estimate_on!r}: give 'held-out', 'train' or 'cross-fitted'."
+            )
+        if not 0 < self.held_out_share < 1 or self.folds < 2:
+            raise ParameterError(
+                f"held_out_share={self.held_out_share}, folds={self.folds}: give a share above 0 "
+                "and below 1, and at least 2 folds."
+            )
 
-    def companions(self, task: Task, recipe: Recipe, device: torch.device) -> list[NetworkTrainer]:
-        if self.objective.renewal.source.part != "cross-fitted":
-            return []
-        network, trainers = self.network, []
-        for number, (twin, places) in enumerate(network.cross_fits()):
-            # one loss for all: a cross-fit trains in the units of the network that it serves
-            twin.fit = replace(twin.fit, standardisation=network.fit.standardisation)
-            train, rng = twin.parts["train"], network.order(CROSS_FIT + 1 + number)
-            own = Task(train, twin.fit.standardisation.apply(train.y), task.loss)
-            twin.fit.model.to(device)
-            stage = f"cross-fit {number + 1}"
-            trainers.append(NetworkTrainer(twin.fit.model, own, recipe, rng, stage, device))
-            self.twins.append((twin, places))
-        return trainers
+    @property
+    def source(self) -> Source:
+        """Where the algorithms have their estimates from."""
+        return Source(lambda: self.estimator, self.estimate_on)
 
-    def after(self, loss: CopulaLoss, trace: list[dict[str, Any]], last: bool) -> dict[str, Any]:
-        renewal, network = self.objective.renewal, self.network
-        epoch = len(trace) + 1
-        if epoch % renewal.every and not last:
-            return {}
-        remarks: dict[str, Any] = {}
-
-        def estimate() -> Parameters:
-            outputs, responses = self._outputs(renewal.source.part)
-            estimator = renewal.source.estimator()
-            found = processes().everyone(estimated(estimator, outputs, responses))[0]
-            remarks.update(found[1])
-            return [found[0]]
-
-        (found,) = renewed(estimate, [self.found(trace)], f"epoch {epoch}")
-        (used,) = renewal.use([found])
-        loss.set_parameters(network.fit.standardisation.parameters_inside(used))
-        return {"estimate": found.to_dict() | (remarks or {"kept": True})}
-
-    def found(self, trace: list[dict[str, Any]]) -> CopulaParameters:
-        """Return the last estimate of a stage, or what it began with."""
-        told = [entry["estimate"] for entry in trace if "estimate" in entry]
-        if not told:
-            return self.objective.parameters[0]
-        return CopulaParameters.from_dict({key: told[-1][key] for key in ("correlation", "scale")})
-
-    def _outputs(self, part: str) -> tuple[Tensor, Tensor]:
-        network = self.network
-        if part == "cross-fitted":
-            return left_out_outputs(network, self.twins)[0], network.parts["train"].y
-        return network.outputs(part)[0], network.parts[part].y
+    def network(
+        self, model: nn.Module, data: PairedEyes, rng: np.random.Generator, **where: Any
+    ) -> OneNetwork:
+        """Divide the patients; return the fresh network with them."""
+        parts = {"train": data}
+        if self.estimate_on == "held-out":
+            split = hold_out(data, self.held_out_share, rng)
+            parts = {"train": data.subset(split.train), "held-out": data.subset(split.test)}
+        fit = Fit.fresh(model, parts["train"], self.standardise)
+        further = {"folds": self.folds, "standardise": self.standardise, **where}
+        return OneNetwork(fit, parts, lambda _: rng, **further)
 
 
-def named(estimator: Any) -> str:
-    """Return an estimator as text; a generator prints its address, another in every process."""
-    return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(estimator))
+def fit_warm_up(
+    model: nn.Module | Fit,
+    data: PairedEyes,
+    recipe: Recipe = Recipe(),  # noqa: B008 - frozen
+    *,
+    rng: np.random.Generator,
+    standardise: bool = True,
+    stage: str = "warm-up",
+    **where: Any,
+) -> Fit:
+    """Step 1 of Algorithm 3: train under the empirical loss of Eq. (14), mean over patients.
+
+    Given a :class:`Fit`, goes on from a copy of it (the control that trains as long without a
+    copula).
+
+    Parameters
+    ----------
+    model : torch.nn.Module or Fit
+        A network with outputs ``(n, p)``, trained in place; a ``Fit`` is copied.
+    data : PairedEyes
+        Training patients.
+    recipe : Recipe
+        Optimisation.
+    rng : numpy.random.Generator
+        Order of patients, dropout.
+    standardise : bool
+        Train the continuous responses in units of their own spread; ``False`` trains in raw units,
+        as the paper.
+    stage : str
+        Name for the trace, for messages and for the checkpoint's file.
+    **where
+        ``validation`` (:class:`~cevit_lib.datasets.PairedEyes` whose loss is traced and never
+        trained on), ``device``, ``checkpoint``: see
+        :class:`~cevit_lib.training.network.OneNetwork`.
+
+    Returns
+    -------
+    Fit
+        Of a network: without copula parameters; of a ``Fit``: with those that it had.
+
+    Raises
+    ------
+    TrainingError
+        The fit diverged or collapsed.
+    """
+    start = model.copy() if isinstance(model, Fit) else Fit.fresh(model, data, standardise)
+    return _stage(start, data, rng, (stage, recipe, Objective()), **where)
+
+
+def fit_copula(
+    warm_up: Fit,
+    data: PairedEyes,
+    parameters: CopulaParameters,
+    recipe: Recipe = Recipe(60, 1e-4),  # noqa: B008 - frozen
+    *,
+    rng: np.random.Generator,
+    stage: str = "copula",
+    **where: Any,
+) -> Fit:
+    """Step 3 of Algorithm 3: train a copy of the warm-up under the copula loss of Eq. (11).
+
+    Parameters
+    ----------
+    warm_up : Fit
+        Where to start; it is left as it is, so that several arms can start from it.
+    data : PairedEyes
+        Training patients.
+    parameters : CopulaParameters
+        In the responses' own units; held fixed.
+    recipe, rng, stage, **where
+        As in :func:`fit_warm_up`.
+
+    Returns
+    -------
+    Fit
+        Of its own network, with ``parameters``.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        The correlation matrix is near-singular; shrink it.
+    TrainingError
+        The fit diverged or collapsed.
+    """
+    return _stage(warm_up.copy(), data, rng, (stage, recipe, Objective([parameters])), **where)
+
+
+def _stage(
+    fit: Fit,
+    data: PairedEyes,
+    rng: np.random.Generator,
+    what: tuple[str, Recipe, Objective],
+    validation: PairedEyes | None = None,
+    **where: Any,
+) -> Fit:
+    parts = {"train": data} if validation is None else {"train": data, "held-out": validation}
+    network = OneNetwork(fit, parts, lambda _: rng, **where)
+    network.train(*what, WARM_UP)
+    return network.fit
 
 
 def _refuse_interpolation(outputs: Tensor, data: PairedEyes) -> None:

@@ -1,6 +1,6 @@
 """What a stage of training minimises, and where its copula parameters come from."""
 
-import warnings
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cevit_lib.copula import MINIMUM_EIGENVALUE, CopulaParameters
-from cevit_lib.errors import EstimateKeptWarning, ParameterError
 
 SHRINK_TO = 0.05  # smallest eigenvalue to which a refused correlation matrix is lifted
 
@@ -32,11 +31,15 @@ class Source:
     estimator: Callable[[], Any]
     part: Literal["held-out", "train", "cross-fitted"]
 
+    @property
+    def patients(self) -> str:
+        """The part of the patients whom these outputs belong to."""
+        return "train" if self.part == "cross-fitted" else self.part
 
-def check_part(part: str) -> None:
-    """Refuse a part of the patients from whom nothing can be estimated."""
-    if part not in ("held-out", "train", "cross-fitted"):
-        raise ParameterError(f"estimate_on={part!r}: give 'held-out', 'train' or 'cross-fitted'.")
+    @property
+    def name(self) -> str:
+        """The estimator as text, equal in every process; a generator prints its address."""
+        return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(self.estimator()))
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Renewal:
     source: Source
     every: int = 1
     use: Callable[[Parameters], Parameters] = list
+
+    def __str__(self) -> str:  # tells a checkpoint's stage from others
+        return f"{self.source.name} on {self.source.part} outputs every {self.every}"
 
 
 @dataclass(frozen=True)
@@ -120,24 +126,3 @@ def usable(
         remarks["shrunk"] = (SHRINK_TO - smallest) / (1 - smallest)
         parameters = parameters.shrink(remarks["shrunk"])
     return parameters, remarks
-
-
-def renewed(estimate: Callable[[], Parameters], last: Parameters, where: str) -> Parameters:
-    """Return new estimates, or the last good ones where there is none.
-
-    Warns
-    -----
-    EstimateKeptWarning
-        The estimator failed, or what it found is not finite.
-    """
-    try:
-        found = estimate()
-        numbers = [part for own in found for part in (own.correlation, own.scale)]
-        if all(bool(torch.isfinite(part).all()) for part in numbers):
-            return found
-        why = "it is not finite"
-    except (ArithmeticError, ValueError, torch.linalg.LinAlgError) as error:
-        why = str(error)
-    told = f"{where}: no new estimate of the copula parameters ({why}); the last one is kept."
-    warnings.warn(told, EstimateKeptWarning, stacklevel=2)
-    return last

@@ -7,17 +7,17 @@ warm-up to over-train, and no parameter that belongs to an older network.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from cevit_lib.datasets import PairedEyes, hold_out
+from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.training.algorithm import WARM_UP
 from cevit_lib.training.fit import Fit
-from cevit_lib.training.loop import Stage
-from cevit_lib.training.network import OneNetwork
-from cevit_lib.training.objective import Objective, Renewal, Source, check_part
+from cevit_lib.training.network import Estimation
+from cevit_lib.training.objective import Objective, Renewal
 from cevit_lib.training.recipe import Recipe
 
 FEWEST_PER_CORRELATION = 5
@@ -25,26 +25,17 @@ FEWEST_PER_CORRELATION = 5
 
 
 @dataclass(frozen=True)
-class OneStage:
+class OneStage(Estimation):
     """What may be chosen of one-stage training.
 
     Attributes
     ----------
-    estimator : optional
-        Any of ``cevit_lib.estimation``; default ``MaximumLikelihood()``. It has to be good: under
-        ``FastMCEM`` on training outputs nothing is gained.
-    estimate_on : {"held-out", "train", "cross-fitted"}
-        Whose outputs the estimates see. ``"held-out"``: ``held_out_share`` of the patients, whom
-        the fit never trains on. ``"cross-fitted"``: every patient, by one of ``folds`` further
-        networks that train along without him; for data so small that a tenth says nothing.
+    estimator, estimate_on, held_out_share, folds, standardise
+        See :class:`~cevit_lib.training.network.Estimation`; the default estimator is
+        ``MaximumLikelihood()``. It has to be good: under ``FastMCEM`` on training outputs nothing
+        is gained.
     every : int
         Epochs from one estimate to the next.
-    held_out_share : float
-        Share of the patients for ``"held-out"``.
-    folds : int
-        Parts for ``"cross-fitted"``.
-    standardise : bool
-        Train the continuous responses in units of their own spread.
 
     Raises
     ------
@@ -52,22 +43,12 @@ class OneStage:
         A setting is out of range.
     """
 
-    estimator: Any = None
-    estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
     every: int = 1
-    held_out_share: float = 0.1
-    folds: int = 3
-    standardise: bool = True
 
     def __post_init__(self) -> None:
-        check_part(self.estimate_on)
-        whole = isinstance(self.every, int) and self.every >= 1
-        if not whole or not 0 < self.held_out_share < 1 or self.folds < 2:
-            raise ParameterError(
-                f"one stage: every={self.every}, held_out_share={self.held_out_share}, "
-                f"folds={self.folds}; give whole epochs from 1, a share above 0 and below 1, and "
-                "at least 2 folds."
-            )
+        super().__post_init__()
+        if not isinstance(self.every, int) or self.every < 1:
+            raise ParameterError(f"every={self.every}: give whole epochs from 1.")
         if self.estimator is None:
             from cevit_lib.estimation import MaximumLikelihood
 
@@ -127,22 +108,12 @@ def fit_one_stage(
             f"every={chosen.every} exceeds the {recipe.epochs} epochs: no estimate would be used; "
             "give at most as many."
         )
-    parts = {"train": data}
-    if chosen.estimate_on == "held-out":
-        split = hold_out(data, chosen.held_out_share, rng)
-        parts = {"train": data.subset(split.train), "held-out": data.subset(split.test)}
-    _refuse_too_few(parts.get(chosen.estimate_on, data), chosen)
-    seed, stage = int(rng.integers(2**63)), Stage("one stage", None, **where)
-    network = OneNetwork(
-        Fit.fresh(model, parts["train"], chosen.standardise),
-        parts,
-        lambda number: np.random.default_rng([seed, number]),
-        stage,
-        chosen.folds,
-        chosen.standardise,
-    )
-    renewal = Renewal(Source(lambda: chosen.estimator, chosen.estimate_on), chosen.every)
-    network.train("one stage", recipe, Objective(renewal=renewal), 0)
+    network = chosen.network(model, data, rng, **where)
+    _refuse_too_few(network.parts[chosen.source.patients], chosen)
+    seed = int(rng.integers(2**63))
+    network.order = lambda number: np.random.default_rng([seed, number])
+    objective = Objective(renewal=Renewal(chosen.source, chosen.every))
+    network.train("one stage", recipe, objective, WARM_UP)
     told = {"estimator": repr(chosen.estimator), "estimate_on": chosen.estimate_on}
     network.fit.notes.update(told, every=chosen.every)
     return network.fit

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,10 @@ from cevit_lib.errors import ParameterError
 from cevit_lib.estimation import estimate_many
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.paths import granted_cores
-from cevit_lib.training.algorithm import CROSS_FIT, left_out_outputs
+from cevit_lib.training.algorithm import Renewing
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.loop import autocast
-from cevit_lib.training.objective import (
-    Objective,
-    Parameters,
-    Source,
-    estimated,
-    renewed,
-    usable,
-)
+from cevit_lib.training.objective import Objective, Parameters, Source, estimated, usable
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.trainer import Trainer
 
@@ -41,7 +34,7 @@ def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
     ``(members, b, p)``.
     """
     members, b, p = outputs.shape
-    terms = EmpiricalLoss(p0=p // 2, reduction="none", validate=False, missing=False)
+    terms = EmpiricalLoss(p0=p // 2, reduction="none", validate=False)
     return terms(outputs.flatten(0, 1), y.flatten(0, 1)).view(members, b).mean(1)
 
 
@@ -68,9 +61,9 @@ class EnsembleCopulaLoss:
                 f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}."
             )
         self.device = device
-        self.set_parameters(parameters)
+        self.set_parameters(*parameters)
 
-    def set_parameters(self, parameters: Sequence[CopulaParameters]) -> None:
+    def set_parameters(self, *parameters: CopulaParameters) -> None:
         """Take parameters for every member, in its units of training."""
         parts = [likelihood_constants(one.detach()) for one in parameters]
         stacks = [torch.stack(each).float().to(self.device) for each in zip(*parts, strict=True)]
@@ -98,10 +91,8 @@ class EnsembleTrainer(Trainer):
 
     Parameters
     ----------
-    ensemble : Ensemble
+    networks : SideBySide
         Trained in place.
-    members : Members
-        Patients, responses and units.
     loss : callable
         ``loss(outputs, y) -> (members,)``: the mean over the patients of a batch, in units of
         training.
@@ -120,13 +111,13 @@ class EnsembleTrainer(Trainer):
 
     def __init__(
         self,
-        ensemble: Ensemble,
-        members: Members,
+        networks: "SideBySide",
         loss: Callable,
         recipe: Recipe,
         orders: Sequence[np.random.Generator],
         stage: str,
     ) -> None:
+        ensemble, members = networks.ensemble, networks.members
         counts = ensemble.size, len(members.rows), len(members.standardisation), len(orders)
         if len(set(counts)) > 1:
             raise ParameterError(
@@ -222,53 +213,50 @@ class SideBySide:
     def copy(self) -> "SideBySide":
         return replace(self, ensemble=self.ensemble.copy(), known=None)
 
-    def loss(self, objective: Objective) -> Callable:
-        """Return every member's loss under an objective, in its units of training."""
-        members = self.ensemble.size
-        p0 = self.members.units.sd.shape[-1]
-        p1 = self.members.y.shape[1] - p0
-        if objective.learned_weights:
-            return UncertaintyWeightedLoss(p0, p1, (members,)).to(self.ensemble.device)
-        if objective.parameters is None and objective.renewal is None:
-            return empirical_loss
-        first = objective.parameters or self.first_parameters()
-        return EnsembleCopulaLoss(self.inside(first), self.ensemble.device)
-
-    def first_parameters(self) -> Parameters:
-        """Return each member's sigma = SD of the responses and Gamma = I."""
-        p1 = self.members.y.shape[1] - self.members.units.sd.shape[-1]
-        scales = self.members.standardisation
-        return [CopulaParameters.independent(own.sd, p1) for own in scales]
-
-    def inside(self, parameters: Parameters) -> Parameters:
-        """Return copula parameters in each member's units of training."""
-        units = zip(self.members.standardisation, parameters, strict=True)
-        return [scale.parameters_inside(own) for scale, own in units]
-
     def train(
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
         what = objective or Objective()
+        if what.renewal and what.parameters is None:
+            what = replace(what, parameters=self.first_parameters())
         loss, seen = self.loss(what), self.watch and self.watch(stage)
-        renewing = what.renewal and _Renewing(self, what, loss)
-        trainers = [
-            EnsembleTrainer(own.ensemble, own.members, loss, recipe, own.order(number), stage)
-            for own, number in [(self, order), *(renewing.companions() if renewing else ())]
-        ]
+        renewing = Renewing(self, what, loss)
+        trainers = renewing.trainers(stage, recipe, order)
         traces: list[list[dict[str, Any]]] = [[] for _ in self.members.rows]
+        nothing = [{}] * self.ensemble.size
         for epoch in range(1, recipe.epochs + 1):
             begun = time.perf_counter()
             entries = [trainer.epoch() for trainer in trainers][0]
             seconds = (time.perf_counter() - begun) / self.ensemble.size
             self.known = {}  # who asks after this epoch asks the same networks
-            further = seen(self, loss) if seen else [{}] * self.ensemble.size
-            told = [{}] * self.ensemble.size
-            if renewing and (epoch % what.renewal.every == 0 or epoch == recipe.epochs):
-                told = renewing.renew(epoch)
+            further = seen(self, loss) if seen else nothing
+            told = renewing.after(epoch, recipe) or nothing
             for trace, *parts in zip(traces, entries, further, told, strict=True):
                 trace.append({**parts[0], "seconds": seconds, **parts[1], **parts[2]})
         self.known = None
         return traces
+
+    def trainer(self, stage: str, recipe: Recipe, loss: Callable, order: int) -> EnsembleTrainer:
+        return EnsembleTrainer(self, loss, recipe, self.order(order), stage)
+
+    def loss(self, objective: Objective) -> Callable:
+        """Return every member's loss under an objective, in its units of training."""
+        members, p0 = self.ensemble.size, self.members.units.sd.shape[-1]
+        if objective.learned_weights:
+            p1 = self.members.y.shape[1] - p0
+            return UncertaintyWeightedLoss(p0, p1, (members,)).to(self.ensemble.device)
+        if objective.parameters is None:
+            return empirical_loss
+        return EnsembleCopulaLoss(self.inside(objective.parameters), self.ensemble.device)
+
+    def first_parameters(self) -> Parameters:
+        """Return each member's sigma = SD of the responses and Gamma = I."""
+        scales, p = [own.sd for own in self.members.standardisation], self.members.y.shape[1]
+        return [CopulaParameters.independent(sd, p - len(sd)) for sd in scales]
+
+    def inside(self, parameters: Parameters) -> Parameters:
+        units = zip(self.members.standardisation, parameters, strict=True)
+        return [scale.parameters_inside(own) for scale, own in units]
 
     def outputs(self, part: str) -> list[Tensor]:
         if self.known and part in self.known:
@@ -285,78 +273,44 @@ class SideBySide:
     def responses(self, part: str) -> list[Tensor]:
         return [self.members.y[torch.as_tensor(own)].cpu() for own in self.parts[part]]
 
-    def cross_fits(self) -> Iterator[tuple["SideBySide", list[np.ndarray]]]:
+    def cross_fits(
+        self, same_units: bool = False
+    ) -> Iterator[tuple["SideBySide", list[np.ndarray]]]:
         for members, left_out in self.crosses:
             rows = zip(self.parts["train"], left_out, strict=True)
             places = [np.searchsorted(train, own) for train, own in rows]
-            twin = replace(self.copy(), members=members, parts={"left-out": left_out})
-            yield twin, places
+            if same_units:
+                members = replace(members, standardisation=self.members.standardisation)
+            yield replace(self.copy(), members=members, parts={"left-out": left_out}), places
 
-    def estimate(
+    def estimates(
         self,
         source: Source,
         outputs: list[Tensor],
         responses: list[Tensor],
-        initial: Parameters | None = None,
-    ) -> Parameters:
+        last: Parameters | None = None,
+    ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
         """Estimate every member's parameters: exact likelihood in one search for all, others by
         several processes where there are many.
         """
         if repr(source.estimator()) == "MaximumLikelihood()":
-            found = estimate_many(outputs, responses, initial)  # a few numbers: no device's work
+            found = estimate_many(outputs, responses, last)  # a few numbers: no device's work
             each = zip(found.parameters, found.converged.tolist(), strict=True)
-            return [usable(*own)[0] for own in each]
+            return [usable(*own) for own in each]
         pairs = zip(outputs, responses, strict=True)
         jobs = [delayed(_estimated)(source.estimator(), own.clone(), y) for own, y in pairs]
         workers = min(granted_cores(), max(1, len(jobs) // 10))  # one starts in some seconds
-        return [CopulaParameters.from_dict(one) for one in Parallel(n_jobs=workers)(jobs)]
+        return Parallel(n_jobs=workers)(jobs)
+
+    def estimate(
+        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
+    ) -> Parameters:
+        return [own for own, _ in self.estimates(source, outputs, responses)]
 
 
-@dataclass
-class _Renewing:
-    """The copula parameters of a stage of many networks, estimated again along the way."""
-
-    networks: SideBySide
-    objective: Objective
-    loss: EnsembleCopulaLoss
-    twins: list[tuple[SideBySide, list[np.ndarray]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.last = self.objective.parameters or self.networks.first_parameters()
-
-    def companions(self) -> Iterator[tuple[SideBySide, int]]:
-        """Yield networks that train along for cross-fitted outputs, and the number of their
-        order.
-        """
-        networks = self.networks
-        if self.objective.renewal.source.part != "cross-fitted":
-            return
-        for number, (twin, places) in enumerate(networks.cross_fits()):
-            # one loss for all: a cross-fit trains in the units of the networks that it serves
-            scales = networks.members.standardisation
-            twin.members = replace(twin.members, standardisation=scales)
-            self.twins.append((twin, places))
-            yield twin, CROSS_FIT + number
-
-    def renew(self, epoch: int) -> list[dict[str, Any]]:
-        """Give the loss its next parameters; return what each member's trace says of them."""
-        renewal, networks = self.objective.renewal, self.networks
-        source, crossed = renewal.source, renewal.source.part == "cross-fitted"
-        outputs = (
-            left_out_outputs(networks, self.twins) if crossed else networks.outputs(source.part)
-        )
-        responses = networks.responses("train" if crossed else source.part)
-
-        def estimate() -> Parameters:
-            return networks.estimate(source, outputs, responses, self.last)
-
-        self.last = renewed(estimate, self.last, f"epoch {epoch}")
-        self.loss.set_parameters(networks.inside(renewal.use(self.last)))
-        return [{"estimate": own.to_dict()} for own in self.last]
-
-
-def _estimated(estimator: Any, outputs: Tensor, y: Tensor) -> dict[str, list]:
-    """Return one member's estimate as plain lists: it may come from another process."""
+def _estimated(
+    estimator: Any, outputs: Tensor, y: Tensor
+) -> tuple[CopulaParameters, dict[str, Any]]:
     with warnings.catch_warnings():  # what did not converge or was shrunk is seen in the record
         warnings.simplefilter("ignore")
-        return estimated(estimator, outputs, y)[0].to_dict()
+        return estimated(estimator, outputs, y)

@@ -25,7 +25,6 @@ from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training import Fit, Recipe, find_device, streams
 from cevit_lib.training.algorithm import AlgorithmThree
-from cevit_lib.training.loop import Stage
 from cevit_lib.training.network import OneNetwork
 from cevit_lib.training.objective import Source, estimated
 from studies.ablation.data import about, load_eyes, one_eye, partition, predictions_of
@@ -90,7 +89,7 @@ def _stages(
         Fit.fresh(kind(pretrained=c["weights"] == "imagenet"), train, standardise=True),
         {"train": train, "test": test},
         lambda turn: streams(*key, *((turn,) if turn else ())).order,
-        Stage("", device=device),
+        device,
     )
     sources = {"estimate": Source(GaussianScoreCorrelation, "train")}
     steps = AlgorithmThree(network, Recipe(**c["warm_up"]), Recipe(**c["further"]), sources)

@@ -1,41 +1,71 @@
-"""Pictures of the chapter "The copula loss": latent cells, tails, printed cells, classifiers."""
+"""Pictures of the chapter "The loss": its pull on residuals and logits, its tails, the joint Bayes
+rule.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from cevit_lib.clinic.style import METHODS, drawn, new_figure
 from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
-from studies.overview import draw_cells
 
 CELLS = np.array([["neither eye", "right eye only"], ["left eye only", "both eyes"]])
+#: A computation of the likelihood -> its look: two alternating sums as the paper prints them, and
+#: ours.
+SUMS = {
+    "alternating sum, float32": METHODS["paper"]._replace(marker="", line=":"),
+    "alternating sum, float64": METHODS["paper"]._replace(marker=""),
+    "one probability, in logs": METHODS["exact"]._replace(marker=""),
+}
 
 
 @drawn
-def four_cells_figure(
-    threshold: Sequence[float], correlation: float, probability: np.ndarray
-) -> Figure:
-    """Return the bivariate normal of the two latent scores, cut into four label cells by its
-    thresholds.
+def pull_figure(residual: np.ndarray, pulls: Mapping[str, np.ndarray]) -> Figure:
+    """Return the plane of both residuals with an arrow at each point: whereto a step of training
+    moves a patient.
 
     Parameters
     ----------
-    threshold : (2,)
-        Thresholds ``c`` of the left and the right eye.
-    correlation : float
-        Of the scores.
-    probability : (2, 2)
-        Probability of each cell, indexed [y_3, y_4]; written into the cells.
+    residual : (m, 2)
+        Of the left and of the right eye, in SDs.
+    pulls : mapping of two names to (m, 2)
+        Minus the gradient in the residuals under squared error, and under the copula loss.
     """
-    figure, ax = new_figure(4.4, width=4.6)
-    draw_cells(ax, threshold, correlation, np.vectorize("{}\n{:.3f}".format)(CELLS, probability))
-    ax.text(threshold[0] + 0.1, -3, "$c_3$", color=COLORS["left"])
-    ax.text(-3.1, threshold[1] + 0.1, "$c_4$", color=COLORS["right"])
-    ax.set(xlabel="latent score of the left eye, $u_3$")
-    ax.set(ylabel="latent score of the right eye, $u_4$")
+    figure, panels = new_figure(3.7, columns=2, sharex=True, sharey=True)
+    for ax, (name, pull), method in zip(panels, pulls.items(), ("empirical", "exact"), strict=True):
+        ax.plot([-3, 3], [-3, 3], **ZERO)
+        color = METHODS[method].color
+        ax.quiver(*residual.T, *pull.T, color=color, angles="xy", scale_units="xy", scale=10)
+        ax.set(title=name, xlabel="residual of the left eye, $e_1$", aspect="equal")
+        ax.set(xlim=(-2.9, 2.9), ylim=(-2.9, 2.9))
+    panels[0].set(ylabel="residual of the right eye, $e_2$")
     return figure
+
+
+@drawn
+def logit_pull_figure(
+    residual: np.ndarray, slopes: Mapping[str, Mapping[int, np.ndarray]]
+) -> Figure:
+    """Return the loss's slope in the left eye's logit against that eye's residual, a panel a label.
+
+    Parameters
+    ----------
+    residual : (m,)
+    slopes : mapping of loss to {label: (m,)}
+        The losses are the cross entropy and the copula loss, in this order.
+    """
+    x, y = "residual of the left eye, $e_1$", r"$\partial\,\mathrm{loss}/\partial\mu_3$"
+    looks = zip(slopes, ("empirical", "exact"), strict=True)
+    looks = {name: METHODS[method]._replace(marker="") for name, method in looks}
+    rows = pd.concat(
+        pd.DataFrame({x: residual, y: slope, "method": name, "label": f"$y_3 = {label}$"})
+        for name, found in slopes.items()
+        for label, slope in found.items()
+    )
+    grid = lines(rows, [x, y], looks, col="label", **panel_size(2, 2.6))
+    return legend_below(across(grid, 0, **ZERO).figure)
 
 
 @drawn
@@ -49,28 +79,19 @@ def tails_figure(
     ----------
     t : (m,)
         Upper limits of both coordinates, from the nearest to the furthest.
-    log_probability, gradient : mappings of name to (m,)
-        The same three names; values that are not finite leave a gap. The last name is drawn as the
-        right one.
+    log_probability, gradient : mappings of a name of ``SUMS`` to (m,)
+        Values that are not finite leave a gap.
     """
-    x = "standardised upper limit of both scores"
+    x = "standardised upper limit of both scores, $t$"
     panels = {"log probability": log_probability, "its derivative": gradient}
     rows = pd.concat(
         pd.DataFrame({x: t, "value": values, "method": name, "panel": panel})
         for panel, found in panels.items()
         for name, values in found.items()
     ).replace([np.inf, -np.inf], np.nan)
-    methods = zip(log_probability, ("fmcem-variant", "independence", "exact"), strict=True)
-    looks = {name: METHODS[method]._replace(marker="") for name, method in reversed([*methods])}
-    grid = lines(
-        rows,
-        [x, "value"],
-        looks,
-        col="panel",
-        sharey=False,
-        xlim=(t.max(), t.min()),
-        **panel_size(2, 3),
-    )
+    looks = dict(reversed(SUMS.items()))
+    limits = {"xlim": (t.max(), t.min())}
+    grid = lines(rows, [x, "value"], looks, col="panel", sharey=False, **limits, **panel_size(2, 3))
     last = rows.dropna().groupby(["panel", "method"]).tail(1)
     for row in last[last[x] > t.min()].itertuples(index=False):  # the line stops before the end
         grid.axes_dict[row.panel].plot(

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
+from scipy.stats import norm, truncnorm
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
@@ -115,23 +116,6 @@ def held_out_bars(records: list[dict]) -> Figure:
 
 
 @drawn
-def cost_against_n(columns: dict) -> Figure:
-    """Draw processor seconds against the number of patients, both on logarithmic scales."""
-    names = {
-        "Gibbs": "mcmc",
-        "ExactEM": "em-cov2cor",
-        "MaximumLikelihood": "ml",
-        "FastMCEM": "fmcem",
-    }
-    seconds = {WORDS[name]: columns[f"{key}.seconds"] for key, name in names.items()}
-    rows = pd.DataFrame(seconds | {"n": columns["n"]}).astype(float)
-    rows = rows.melt("n", var_name="method", value_name="processor seconds")
-    grid = lines(rows, ["n", "processor seconds"], LOOKS, height=3.4, aspect=1.5)
-    grid.set(xscale="log", yscale="log", xlabel="patients")
-    return legend_below(grid.figure, columns=2)
-
-
-@drawn
 def overfit_curves(records: list[dict]) -> Figure:
     """Draw rho12 by source of the outputs against p/n, and what fresh patients lose by the
     in-sample estimate.
@@ -168,13 +152,48 @@ def overfit_curves(records: list[dict]) -> Figure:
 
 
 @drawn
-def thrown_away(gap: np.ndarray) -> Figure:
-    """Draw, patient by patient, the conditional variance of a latent score that fMCEM sets to
-    zero.
+def e_step_figure(patients: dict[str, tuple[float, float, float, int]]) -> Figure:
+    """Draw what an E-step does with one hidden error of each patient: its normal given the lengths,
+    what the label leaves of it, and the mean that fMCEM puts in its place.
+
+    Parameters
+    ----------
+    patients : dict
+        Title -> mean and SD of the error given the lengths, where the label cuts it, and the label.
     """
-    figure, ax = new_figure(3.2, width=5)
-    sns.histplot(gap, bins=40, color=METHODS["fmcem"].color, alpha=0.6, ax=ax)
-    ax.axvline(float(np.mean(gap)), color=COLORS["ink"], linestyle="--", label="mean")
-    ax.set(xlabel=r"$\mathrm{Var}(u_3 \mid y, u_1, u_2)$ left out", ylabel="patients")
-    ax.legend()
-    return figure
+    figure, panels = new_figure(3.4, columns=len(patients), sharex=True, sharey=True)
+    look, u = METHODS["fmcem"], np.linspace(-3.5, 3.5, 701)
+    for ax, (title, (mean, sd, cut, label)) in zip(panels, patients.items(), strict=True):
+        limits = np.sort([(cut - mean) / sd, np.inf if label else -np.inf])
+        left = truncnorm(*limits, loc=mean, scale=sd)
+        ax.plot(u, norm.pdf(u, mean, sd), "--", color=COLORS["grey"], label="given the lengths")
+        ax.fill_between(u, left.pdf(u), color=look.color, alpha=0.3, label="given the label, too")
+        ax.axvline(left.mean(), color=look.color, label="its mean: all that fMCEM keeps")
+        ends = left.mean() + left.std() * np.array([-1, 1])
+        ax.plot(ends, [0.1, 0.1], "|-", color=COLORS["ink"], label="its SD: discarded")
+        ax.set(title=title, xlabel="hidden error $u_3$", yticks=[])
+    return legend_below(figure, columns=2)
+
+
+@drawn
+def iterations_figure(paths: dict[str, np.ndarray], truth: np.ndarray) -> Figure:
+    """Draw correlations over the iterations of fMCEM and of the exact EM, a panel each.
+
+    Parameters
+    ----------
+    paths : dict
+        "fmcem" and "em" -> matrices (iterations, 4, 4), the start first.
+    truth : (4, 4)
+    """
+    entries = {r"$\rho_{13}$, length and label": (0, 2), r"$\rho_{34}$, both labels": (2, 3)}
+    rows = pd.concat(
+        pd.DataFrame({"estimate": path[:, i, j], "method": WORDS[name], "panel": panel})
+        for name, path in paths.items()
+        for panel, (i, j) in entries.items()
+    )
+    rows["iteration"] = rows.index
+    looks = {WORDS[name]: LOOKS[WORDS[name]]._replace(marker="") for name in paths}
+    grid = lines(rows, ["iteration", "estimate"], looks, col="panel", **panel_size(2, 2.8))
+    for ax, (i, j) in zip(grid.axes.flat, entries.values(), strict=True):
+        ax.axhline(truth[i, j], label="truth", **TRUTH)
+    return legend_below(grid.figure)

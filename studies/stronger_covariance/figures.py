@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from cevit_lib.clinic.style import COLORS, METHODS, Look, drawn, new_figure
-from studies.charts import TRUTH, ZERO, across, dots, legend_below, lines, panel_size
+from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
 
 TRUE_R34, TRUE_R12 = 0.569, 0.72
 LABELS = {
@@ -122,82 +122,6 @@ def plot_paths(records: list[dict]) -> Figure:
 
 
 @drawn
-def plot_gallery(records: list[dict]) -> Figure:
-    """Every distortion in its own panel: four estimators of rho34 against the strength, bars of 2
-    SE.
-    """
-    rows = _paths(records)
-    rows = rows[(rows["quantity"] == "r34") & rows["method"].isin(list(LOOKS))]
-    rows["place"] = rows.groupby("path")["strength"].rank(method="dense") - 1
-    grid = lines(
-        rows,
-        ["place", "mean", "error"],
-        LOOKS,
-        col="path",
-        col_order=list(PATHS),
-        col_wrap=3,
-        sharex=False,
-        **panel_size(3, 2.2),
-    )
-    for path, ax in grid.axes_dict.items():
-        steps = sorted(rows[rows["path"] == path]["strength"].unique())
-        ax.set_xticks(range(len(steps)), [f"{step:g}" for step in steps], fontsize=7)
-    grid = across(grid, TRUE_R34, **TRUTH).set_axis_labels("", RHO34)
-    return legend_below(grid.figure, columns=2)
-
-
-@drawn
-def plot_samplers(records: list[dict]) -> Figure:
-    """Chosen distortions: the proper posterior goes with maximum likelihood, the Gibbs sampler with
-    cov2cor.
-    """
-    panels = {"r34": RHO34, "smallest_eigenvalue": "smallest eigenvalue of the estimate"}
-    rows = tidy(records)
-    rows = rows[rows["quantity"].isin(list(panels)) & rows["method"].isin(list(LOOKS))]
-    place = rows["distortion"].map(list(LABELS).index).rank(method="dense") - 1
-    names = rows.groupby(place)[["distortion", "strength"]].first().values
-    shift = 0.12 * (rows["method"].map(list(LOOKS).index) - 1.5)  # side by side
-    grid = lines(
-        rows.assign(place=place + shift, panel=rows["quantity"].map(panels)),
-        ["place", "mean", "error"],
-        dots(LOOKS),
-        col="panel",
-        col_order=list(panels.values()),
-        sharey=False,
-        **panel_size(2, 3),
-    )
-    words = [f"{LABELS[name]} {k:g}".removesuffix(" 0").replace(" ", "\n") for name, k in names]
-    grid.set(xticks=range(len(words)), xticklabels=words).set_axis_labels("", "")
-    grid.axes.flat[0].axhline(TRUE_R34, **TRUTH)
-    return legend_below(grid.figure, columns=2)
-
-
-@drawn
-def plot_recalibration(records: list[dict]) -> Figure:
-    """Before and after recalibrating each eye's scores on other patients: what miscalibration alone
-    does.
-    """
-    rows = tidy(records)
-    rows = rows[(rows["quantity"] == "r34") & rows["method"].isin(list(LOOKS))]
-    place = -rows["distortion"].map(list(LABELS).index).rank(method="dense")
-    names = rows.groupby(place)["distortion"].first().map(LABELS)
-    rows["place"] = place + (rows["method"] == "maximum likelihood").map({True: 0.15, False: -0.15})
-    ends = rows.pivot(index=["place", "method"], columns="recalibrate", values="mean").reset_index()
-    rows["method"] += rows["recalibrate"].map({False: ": before", True: ": after"})
-    looks = {
-        f"{words}: {when}": LOOKS[words]._replace(line="none", face=face)
-        for words in ("maximum likelihood", "exact E-step + cov2cor")
-        for when, face in (("before", "white"), ("after", None))
-    }
-    grid = lines(rows, ["mean", "place"], looks, **panel_size(1, 3.2))
-    colors = ends["method"].map(lambda words: LOOKS[words].color)
-    grid.ax.hlines(ends["place"], ends[False], ends[True], colors=colors, linewidth=1, zorder=1)
-    grid.ax.axvline(TRUE_R34, **TRUTH)
-    grid.set(yticks=names.index, yticklabels=names, xlabel=f"{RHO34} (dotted: truth)", ylabel="")
-    return legend_below(grid.figure, columns=2)
-
-
-@drawn
 def plot_singularity(records: list[dict]) -> Figure:
     """Proposition 2: fMCEM's smallest eigenvalue under label tracking, and R2(u3 | u1, u2) without
     any distortion.
@@ -289,30 +213,6 @@ def plot_residuals(record: dict, linear: list[dict]) -> Figure:
         ax.axhline(TRUE_R12, **TRUTH)
         ax.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
-
-
-@drawn
-def plot_overfitting(records: list[dict]) -> Figure:
-    """Linear models: estimates of rho34 and log-likelihood of new patients, from in-sample and
-    cross-fitted outputs.
-    """
-    quantities = {"r34": RHO34, "test_log_likelihood": "log-likelihood per new patient"}
-    columns = ["ratio", "mean", "error"]
-    grid = lines(
-        _by_source(records),
-        columns,
-        BY_SOURCE,
-        row="quantity",
-        row_order=list(quantities),
-        col="weights",
-        sharey=False,
-        **panel_size(2, 2.6),
-    )
-    for row, words in zip(grid.axes, quantities.values(), strict=True):
-        row[0].set_ylabel(words)
-    for ax in grid.axes[0]:
-        ax.axhline(TRUE_R34, **TRUTH)
-    return legend_below(grid.set_xlabels("features per eye / patients").figure, columns=2)
 
 
 @drawn

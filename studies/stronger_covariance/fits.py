@@ -9,9 +9,10 @@ root seed, so their differences are paired.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from cevit_lib.copula import CopulaParameters, log_density, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
@@ -356,6 +357,25 @@ def summarise(columns: dict[str, list]) -> dict:
         error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.nan
         summary[name] = {"mean": float(array.mean()), "se": float(error)}
     return summary
+
+
+def record_of(records: list[dict], **wanted) -> dict:
+    """Return the one record whose settings have the wanted values."""
+    (found,) = (r for r in records if r["configuration"] | wanted == r["configuration"])
+    return found
+
+
+def estimates_table(records: list[dict], roles: Sequence[str], settings: list[str]) -> pd.DataFrame:
+    """Estimates of rho34 with their standard errors: a row a record, named by some of its settings,
+    a column an estimator."""
+    table = {}
+    for record in records:
+        found = {ROLES[role]: record["metrics"][f"{role}:r34"] for role in roles}
+        table[tuple(record["configuration"][name] for name in settings)] = {
+            words: f"{each['mean']:.3f} ({each['se'] or np.nan:.3f})"
+            for words, each in found.items()
+        }
+    return pd.DataFrame(table).T.rename_axis(settings).sort_index()
 
 
 def study(name: str, settings: Callable, replicate: Callable) -> Study:

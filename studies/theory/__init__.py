@@ -48,7 +48,7 @@ from studies.theory.overfitting import (
     fit_linear,
     train_network,
 )
-from studies.theory.premises import premises, premises_table
+from studies.theory.premises import premises
 from studies.theory.scores import (
     DISTORTIONS,
     EXCHANGEABLE_CORRELATION,
@@ -93,7 +93,6 @@ __all__ = [
     "orthant_moments",
     "outputs_from_scores",
     "premises",
-    "premises_table",
     "printed_case",
     "printed_concordance_probability",
     "printed_cross_entropy",

@@ -1,8 +1,6 @@
 """What Propositions 1 and 2 assume, beside rho34 > 0: a counter-example has to satisfy all of
 it."""
 
-import pandas as pd
-
 PREMISES = {
     "Cov(q3, q4) > 0": ("true_cov34", 0.0),
     "Cov of the plug-in scores > 0": ("cov34", 0.0),
@@ -32,26 +30,3 @@ def premises(metrics: dict, prefix: str = "") -> dict[str, tuple[float, bool]]:
         column = metrics[prefix + name]
         found[words] = column["mean"], column["mean"] - 2 * (column["se"] or 0.0) > bound
     return found
-
-
-def premises_table(examples: dict[str, tuple[dict, str, str]]) -> pd.DataFrame:
-    """What counter-examples are checked for, beside what they show.
-
-    Parameters
-    ----------
-    examples : dict
-        Words -> (metrics of a record, prefix of its columns, name of the estimate).
-
-    Returns
-    -------
-    DataFrame
-        A column an example: each premise with its number, and the estimate with its standard error.
-    """
-    table = {}
-    for words, (metrics, prefix, estimate) in examples.items():
-        found = metrics[prefix + estimate]
-        table[words] = {
-            premise: f"{number:.2f}, {'holds' if holds else 'fails'}"
-            for premise, (number, holds) in premises(metrics, prefix).items()
-        } | {estimate: f"{found['mean']:.3g} (SE {found['se'] or 0:.1g})"}
-    return pd.DataFrame(table)

@@ -15,6 +15,7 @@ import textwrap
 from pathlib import Path
 from types import FunctionType
 
+from studies.verdicts.default import DEFAULT
 from studies.verdicts.judge import CLAIMS, WORDS, Claim
 from studies.verdicts.predictions import PREDICTIONS
 
@@ -57,7 +58,7 @@ def entries() -> dict[str, list[str]]:
 def main() -> None:
     """Enter rules that are new or changed; they date from the commit that is made next."""
     known, lines = entries(), []
-    for claim in filter(lambda claim: claim.decide, [*CLAIMS, *PREDICTIONS]):
+    for claim in filter(lambda claim: claim.decide, [*CLAIMS, *PREDICTIONS, DEFAULT]):
         now, was = fingerprint(claim), known.get(claim.key, [""])
         lines.append(" ".join([claim.key, *(was if was[0] == now else [now])]))
     LEDGER.write_text("\n".join(lines) + "\n", encoding="utf-8")

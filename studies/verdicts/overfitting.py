@@ -70,7 +70,7 @@ def phenomenon(evidence):
     "in part if a constant leaves the covariance ratio over the patients of one training at 1: "
     "only over trainings, if each has another bias, does it add its variance",
     "score-distortions",
-    "stronger_covariance.html#fig-gallery",
+    "stronger_covariance.html#fig-proposition-1",
 )
 def shared_bias(evidence):
     ratio = _found(evidence, "constant-shift", 1.0, "ratio34")
@@ -152,7 +152,7 @@ def proposition_1_limit(evidence):
     "reproduced if a proper posterior is nearly singular (eigenvalue under a third of its value "
     "with true scores) wherever the Gibbs sampler is, in part if only elsewhere",
     "posterior-samplers",
-    "stronger_covariance.html#fig-samplers",
+    "stronger_covariance.html#sec-samplers",
 )
 def mcmc_singular(evidence):
     name = "smallest_eigenvalue"
@@ -291,7 +291,7 @@ def proposition_3(evidence):
     "Overfitted regression underestimates rho12.",
     "reproduced if both designs lose more than .05 at the largest number of features",
     "overfitting-linear",
-    "stronger_covariance.html#fig-overfitting-linear",
+    "stronger_covariance.html#fig-proposition-3",
 )
 def underfit_r12(evidence):
     most = max(r["configuration"]["features"] for r in evidence.records("overfitting-linear"))
@@ -309,7 +309,7 @@ def underfit_r12(evidence):
     "fMCEM and MCMC both return the residuals' Pearson correlation.",
     "reproduced if all agree within .01",
     "posterior-samplers",
-    "stronger_covariance.html#fig-samplers",
+    "stronger_covariance.html#sec-samplers",
 )
 def pearson(evidence):
     exact, *others = (

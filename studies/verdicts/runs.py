@@ -68,7 +68,7 @@ def _toy_within(evidence, estimator: str, ranges: dict) -> Verdict:
     "fMCEM recovers rho12.",
     "reproduced if a setting with right thresholds has |bias| <= .01",
     ("toy-example", "toy-readings"),
-    "estimation.html#fig-toy-estimates",
+    "toy_table.html#fig-toy-estimates",
 )
 def toy_r12(evidence):
     return _toy_within(evidence, "fmcem", {"rho12": (-0.01, 0.01)})
@@ -80,7 +80,7 @@ def toy_r12(evidence):
     "reproduced if a setting with right thresholds has all four within .02 of the range, "
     "in part if another reading has",
     ("toy-example", "toy-readings"),
-    "estimation.html#fig-toy-estimates",
+    "toy_table.html#fig-toy-estimates",
 )
 def toy_mixed(evidence):
     low, high = evidence.printed("toy_example")["fmcem_bias_mixed_range"]["value"]
@@ -92,7 +92,7 @@ def toy_mixed(evidence):
     "fMCEM's rho34 is biased by -.201.",
     WITHIN,
     ("toy-example", "toy-readings"),
-    "estimation.html#fig-toy-estimates",
+    "toy_table.html#fig-toy-estimates",
 )
 def toy_r34(evidence):
     bias = evidence.printed("toy_example")["fmcem_bias_rho_34"]["value"]
@@ -104,7 +104,7 @@ def toy_r34(evidence):
     "MCMC is biased by -.024 to -.057.",
     WITHIN,
     ("toy-example", "toy-readings"),
-    "estimation.html#fig-toy-estimates",
+    "toy_table.html#fig-toy-estimates",
 )
 def toy_mcmc(evidence):
     printed = evidence.printed("toy_example")
@@ -121,7 +121,7 @@ def toy_mcmc(evidence):
     "fMCEM converges in 24.0 +- 1.4 iterations, always.",
     "reproduced if a setting is within 2 SD and all converge everywhere, in part if only the first",
     ("toy-example", "toy-readings"),
-    "estimation.html#every-printed-number-beside-ours",
+    "toy_table.html#every-printed-number-beside-ours",
 )
 def toy_iterations(evidence):
     printed = evidence.printed("toy_example")
@@ -144,7 +144,7 @@ def toy_iterations(evidence):
     "fMCEM is 116 times faster than MCMC.",
     "reproduced if every setting is above half of that, in part if above 10",
     ("toy-example", "toy-readings"),
-    "estimation.html#every-printed-number-beside-ours",
+    "toy_table.html#every-printed-number-beside-ours",
 )
 def toy_speed(evidence):
     printed = evidence.printed("toy_example")["time_ratio"]["value"]

@@ -1,0 +1,84 @@
+"""Pictures of the ablation on photographs; frames come from ``studies.photographs.tables``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cevit_lib.clinic.report_figures import plot_correlation
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from studies.charts import ZERO, differences
+from studies.encoder.figures import eyes_by_class
+from studies.photographs.settings import ARMS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOOKS = ("empirical", "independence", "exact", "fmcem", "exact")
+COLOR = {
+    arm + adapters: METHODS[look].color
+    for arm, look in zip(ARMS, LOOKS, strict=True)
+    for adapters in ("", ", adapters")
+}
+PAIRS = {"own": COLORS["both"], "strangers'": COLORS["grey"]}
+RESPONSES = ["RNFL left", "RNFL right", "field left", "field right"]
+
+
+@drawn
+def plot_differences(rows: pd.DataFrame) -> Figure:
+    """Draw paired differences with the corrected 95 % intervals, one panel a metric, one line a
+    question.
+    """
+    return differences(rows, COLOR)
+
+
+def plot_gamma(matrices: dict[str, tuple[np.ndarray, np.ndarray]], **state: Any) -> Figure:
+    """Draw the mean of every estimated correlation as heat maps, with its SD over fits below the
+    number.
+
+    Parameters
+    ----------
+    matrices : dict
+        Estimate -> mean and SD, two arrays of shape (4, 4).
+    """
+    both = np.vectorize("{:.2f}\n({:.2f})".format)
+    texts = {name: both(*pair) for name, pair in matrices.items()}
+    means = {name: mean for name, (mean, _) in matrices.items()}
+    return plot_correlation(means, RESPONSES, texts, **state)
+
+
+@drawn
+def plot_disruption(rows: pd.DataFrame) -> Figure:
+    """Draw what the dependence between eyes gains on patients' own pairs and on strangers'.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of ``gains_of_dependence``.
+    """
+    kinds = rows["gain"].unique()
+    figure, axes = new_figure(1.9, columns=len(kinds), sharey=True, squeeze=False)
+    for ax, kind in zip(axes[0], kinds, strict=True):
+        ax.axvline(0, **ZERO)
+        for place, row in enumerate(rows[rows["gain"] == kind].to_dict("records")):
+            color = PAIRS[row["pairs"]]
+            ax.plot([row["low"], row["high"]], [place, place], color=color)
+            ax.plot(row["difference"], place, "o", color=color)
+        ax.set_yticks(range(len(PAIRS)), [f"{pairs} pairs" for pairs in PAIRS])
+        ax.set(ylim=(len(PAIRS) - 0.5, -0.5), xlabel=f"gain in\n{kind}")
+        ax.locator_params(axis="x", nbins=4)
+    return figure
+
+
+def plot_plane(record: dict) -> Figure:
+    """Draw the class tokens of all eyes in one CeViT-A on a plane by t-SNE, as in
+    the paper: contours of left and right eyes, one panel a class.
+
+    Parameters
+    ----------
+    record : dict
+        Of ``tables.shown_plane``.
+    """
+    return eyes_by_class(record, "CeViT-A")
