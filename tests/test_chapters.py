@@ -195,8 +195,6 @@ NOT_YET = {
     "data",
     "encoder",
     "fit",
-    "when_it_helps",
-    "simulation",
     "ablation",
     "real_eyes",
 }

@@ -77,26 +77,6 @@ def plot_rules(record: dict) -> Figure:
 
 
 @drawn
-def plot_gain(record: dict) -> Figure:
-    """OLS / GLS mean-squared-error ratio against the correlation of the two eyes' images."""
-    names = ["correlation of the two eyes' regressors", "MSE of OLS / MSE of GLS", "error"]
-    rows = pd.DataFrame(
-        [float(key.split(":")[1]), found["monte_carlo"], 2 * found["se"]]
-        for key, found in record["metrics"].items()
-    ).set_axis(names, axis=1)
-    rows["method"] = [key.split(":")[0] + " weights" for key in record["metrics"]]
-    exact = METHODS["exact"]
-    looks = {"separate weights": exact, "shared weights": exact._replace(marker="s", face="white")}
-    grid = lines(rows, names, dots(looks), height=3.4, aspect=1.5)
-    r, rho = np.linspace(0, 1, 101), record["configuration"]["rho"]
-    limit = (1 - rho**2 * r**2) / (1 - rho**2)
-    grid.ax.plot(r, limit, **TRUTH, label="large-sample limit")
-    grid.ax.axhline(1, **ZERO)
-    grid.ax.legend()
-    return grid.figure
-
-
-@drawn
 def plot_minima(record: dict) -> Figure:
     """Where a wrong rho34 drives the margins of an unrestricted model."""
     found, truth = record["metrics"]["binary_pair"], record["metrics"]["true_margins"]

@@ -57,9 +57,11 @@ def plot_predicted(cells: pd.DataFrame) -> Figure:
     Parameters
     ----------
     cells : DataFrame
-        Of ``studies.verdicts.predictions.gain_cells``.
+        Of ``studies.verdicts.predictions.gain_cells``; those at r = 1, where training fails, are
+        left out.
     """
     figure, ax = new_figure(3.6)
+    cells = cells[cells["r"] < 1] if len(cells) else cells
     for strength, own in cells.groupby("strength") if len(cells) else ():
         look, x, y = STRENGTHS[strength], 100 * own["predicted"], 100 * own["measured"]
         bars = 100 * own[["measured_half", "predicted_half"]].fillna(0.0)

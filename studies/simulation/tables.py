@@ -21,7 +21,7 @@ from studies.verdicts.predictions import (
     judge_predictions,
     squared_error,
 )
-from studies.verdicts.simulation import READINGS, dataset_means, interval
+from studies.verdicts.simulation import READINGS, column, dataset_means, interval
 
 METRICS = {
     "MAE_L": "MAE y1",
@@ -64,7 +64,9 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
     return found | {stem: (found[f"{stem}_L"] + found[f"{stem}_R"]) / 2 for stem in stems}
 
 
-COLUMNS = ("RMSE to truth", "MAE", "AUC", "Brier", "joint ACC", "log-likelihood")
+COLUMNS = ("RMSE to truth", "MAE", "AUC", "joint ACC", "log-likelihood")
+FAILED = 1.0
+"""RMSE to truth of a network that has not left the plateau; knowing nothing has about 3."""
 STEPS = {
     "learned weights": ("empirical", "uncertainty"),
     "sigma, re-estimated": ("empirical", "independence"),
@@ -91,26 +93,37 @@ def having(records: list[dict], *arms: str) -> list[dict]:
     return [record for record in records if {*arms} <= record["metrics"].keys()]
 
 
-def arms_table(records: list[dict], reading: str = "last epoch") -> pd.DataFrame:
-    """Return a row for each arm: means over the fits that have it, both eyes together, and the
-    share of the empirical loss's squared error that the arm has not, with its 95 % interval.
+def arms_table(records: list[dict]) -> pd.DataFrame:
+    """Return a row for each arm: means over the fits that have it, both eyes together, and how much
+    less squared error than the empirical loss it has, in per cent.
+
+    ``gain`` has its 95 % interval; at the best epochs the empirical loss is read there, too. With a
+    rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
+    folds whose network learnt next to nothing are counted.
     """
-    rows, end = {}, READINGS[reading]
+    rows = {}
     names = dict.fromkeys(name for record in records for name in record["metrics"])
-    for arm in (name for name in names if ", at " not in name):
-        own, key = having(records, arm), arm if arm == "truth" else arm + end
-        means = pd.DataFrame([both_eyes(record["metrics"][key]) for record in own]).mean()
-        rows[arm] = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
-        rows[arm]["folds"] = len(own)
+    for arm in (name for name in names if ", at " not in name and ", tuned" not in name):
+        own, tuned = having(records, arm), having(records, f"{arm}, tuned")
+        means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in own]).mean()
+        row = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
         if arm not in ("truth", "empirical"):
-            rows[arm]["gain"] = percent(gains(own, key, "empirical" + end))
-    return pd.DataFrame(rows).T.fillna("")
+            for reading, end in READINGS.items():
+                found = percent(gains(own, arm + end, f"empirical{end}"))
+                row["gain" if not end else reading] = found if not end else found.split(" (")[0]
+        if tuned:
+            errors = column(tuned, f"{arm}, tuned", "RMSE to truth").mean(1)
+            row["tuned"] = percent(gains(tuned, f"{arm}, tuned", "empirical"))
+            row["fail, tuned"] = int((errors > FAILED).sum())
+        rows[arm] = row | {"folds": len(own)}
+    order = [COLUMNS[0], "gain", *list(READINGS)[1:], "tuned", "fail, tuned", *COLUMNS[1:], "folds"]
+    return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
 
 
 def percent(values: Iterable[float]) -> str:
-    """Return ``+8.1 % (6.0 to 10.2)`` for one share a data set."""
+    """Return ``8.1 (6.0 to 10.2)``, in per cent, for one share a data set."""
     low, mean, high = (100 * each for each in interval(values))
-    return f"{mean:+.1f} %" + (f" ({low:.1f} to {high:.1f})" if np.isfinite(low) else "")
+    return f"{mean:.1f}" + (f" ({low:.1f} to {high:.1f})" if np.isfinite(low) else "")
 
 
 def waterfall(records: list[dict]) -> pd.DataFrame:
@@ -174,17 +187,36 @@ def _of_best_epochs(records: list[dict], arm: str) -> pd.Series:
     return choices[min(choices)]
 
 
-def features_correlations(records: list[dict]) -> pd.DataFrame:
-    """Return the correlation of the two eyes' features in trained networks, by that of the images:
-    what stands for r in a network's gain.
+def features_correlations(records: list[dict]) -> dict[float, float]:
+    """Return the mean correlation of the two eyes' features in trained networks by that of the
+    images: what stands for r in a network's gain.
     """
-    rows = [
-        (r["configuration"]["pixel_correlation"], *r["trace"][ONE_STAGE]["features' correlation"])
-        for r in records
-        if "features' correlation" in r["trace"].get(ONE_STAGE, {})
-    ]
-    frame = pd.DataFrame(rows, columns=["images", "features"], dtype=float)
-    return frame.groupby("images")["features"].agg(["mean", "std"]).T.round(2)
+    found: dict[float, list[float]] = {}
+    for record in records:
+        seen = record["trace"].get(ONE_STAGE, {}).get("features' correlation", [])
+        found.setdefault(record["configuration"]["pixel_correlation"], []).extend(seen)
+    return {r: float(np.mean(seen)) for r, seen in sorted(found.items()) if seen}
+
+
+def stuck(records: list[dict]) -> pd.DataFrame:
+    """Return by correlation of the images how one stage begins, and how many of its networks learn
+    next to nothing.
+
+    Returns
+    -------
+    DataFrame
+        ``r``; ``first rho12``, mean estimate after the first epoch; ``failed`` of ``fits``.
+    """
+    frame = pd.DataFrame(
+        {
+            "r": [r["configuration"]["pixel_correlation"] for r in records],
+            "first rho12": [r["trace"][ONE_STAGE]["rho12"][0] for r in records],
+            "failed": column(records, ONE_STAGE, "RMSE to truth").mean(1) > FAILED,
+        }
+    )
+    own = frame.groupby("r")
+    means = own["first rho12"].mean().round(2)
+    return pd.DataFrame({"first rho12": means, "failed": own["failed"].sum(), "fits": own.size()})
 
 
 def sigmas(records: list[dict]) -> pd.DataFrame:

@@ -175,7 +175,7 @@ def prediction(evidence):
     "Classify the pair jointly, not each eye at one half.",
     "reproduced if the joint rule is better at joint accuracy; in part if it is then worse per eye",
     "formula-checks",
-    "when_it_helps.html#fig-rules",
+    "remarks.html#fig-rules",
 )
 def joint_rule(evidence):
     m = evidence.part("prediction")["uniform"]

@@ -327,7 +327,7 @@ def pearson(evidence):
     "Cov(y3, y4 | images) increases with Cov(q3, q4).",
     "in part if its mean increases for some means of the scores and decreases for others",
     "formula-checks",
-    "when_it_helps.html#fig-total-covariance",
+    "remarks.html#fig-total-covariance",
 )
 def remark_4(evidence):
     m = evidence.part("total-covariance")
