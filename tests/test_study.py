@@ -1,6 +1,6 @@
 """One object for a study: it fits what is missing and says what a page may draw."""
 
-import time
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -56,19 +56,21 @@ def test_only_what_is_missing_is_fitted(tmp_path):
 def test_a_run_says_on_what_it_fits_how_long_it_will_take_and_that_it_is_at_work(
     tmp_path, monkeypatch
 ):
-    told = []
+    told, at_work = [], threading.Event()
+
+    def report(line):
+        told.append(line)
+        if line == f"{NAME}: at work for 0 min":
+            at_work.set()
 
     def slow(configuration, seed, scale, **device):
-        deadline = time.monotonic() + 10
-        while not any("at work" in line for line in told) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert at_work.wait(10)
         return fit(configuration, seed, scale)
 
     monkeypatch.setattr("studies.study.HEARTBEAT_SECONDS", 0.01)
-    Study(NAME, settings, slow).run("smoke", tmp_path, ("cpu",), [0, 1], told.append)
+    Study(NAME, settings, slow).run("smoke", tmp_path, ("cpu",), [0, 1], report)
     said = "\n".join(told)
     assert "2 fits on cpu; the first one's time tells how long" in said
-    assert f"{NAME}: at work for 0 min" in said
     assert "1 of 2 fits made after" in said and "about 0.0 hours left" in said
 
 
