@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
@@ -119,31 +118,15 @@ def test_predictive_values_count_people():
 # --- calibration
 
 
-def fitted_probabilities(rng, n=200):
-    """Labels and the logits of a logistic regression fitted to them by a general optimiser."""
-    x = rng.normal(size=n)
-    labels = (rng.random(n) < expit(-0.5 + 1.2 * x)).astype(float)
-    loss = lambda b: np.logaddexp(0, b[0] + b[1] * x).sum() - (labels * (b[0] + b[1] * x)).sum()  # noqa: E731
-    a, b = minimize(loss, [0.0, 0.0], method="BFGS", options={"gtol": 1e-9}).x
-    return a + b * x, labels
-
-
-def test_a_fitted_model_is_calibrated_on_its_own_data_and_distortions_are_read_off():
-    score, labels = fitted_probabilities(np.random.default_rng(4))
-    right = calibration(expit(score), labels)
-    assert (right.intercept, right.slope) == pytest.approx(
-        (0, 1), abs=1e-5
-    ) and right.reason is None
-    assert calibration(expit(score - 0.7), labels).intercept == pytest.approx(0.7, abs=1e-5)
-    assert calibration(expit(2.5 * score), labels).slope == pytest.approx(1 / 2.5, abs=1e-5)
-    assert right.brier == pytest.approx(np.mean((expit(score) - labels) ** 2))
-
-
-def test_two_groups_have_their_slope_in_closed_form():
-    probability = np.repeat([0.2, 0.6], [10, 8])
+def test_calibration_of_two_groups_is_known_and_distortions_are_read_off():
     labels = np.r_[np.ones(3), np.zeros(7), np.ones(4), np.zeros(4)]
+    right, other = (np.repeat(shares, [10, 8]) for shares in ([3 / 10, 4 / 8], [0.2, 0.6]))
+    found = calibration(right, labels)
+    assert (found.intercept, found.slope) == pytest.approx((0, 1), abs=1e-7)
+    assert found.brier == pytest.approx((3 * 0.49 + 7 * 0.09 + 8 * 0.25) / 18)
     slope = (logit(4 / 8) - logit(3 / 10)) / (logit(0.6) - logit(0.2))
-    assert calibration(probability, labels).slope == pytest.approx(slope, abs=1e-8)
+    assert calibration(other, labels).slope == pytest.approx(slope, abs=1e-8)
+    assert calibration(expit(logit(right) - 0.7), labels).intercept == pytest.approx(0.7, abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -322,11 +305,8 @@ def test_errors_by_hand_and_missing_values_left_out():
 def test_accuracies_by_hand():
     classes = np.array([[1, 1], [0, 1], [0, 0], [1, 0]])
     labels = np.array([[1, 1], [1, 1], [0, np.nan], [0, 1]])
-    assert accuracy(classes[:, 0], labels[:, 0]) == 0.5
-    assert accuracy(classes[:, 1], labels[:, 1]) == pytest.approx(2 / 3)
-    assert joint_accuracy(classes, labels) == pytest.approx(
-        1 / 3
-    )  # the third patient lacks a label
+    assert [accuracy(c, y) for c, y in zip(classes.T, labels.T, strict=True)] == [0.5, 2 / 3]
+    assert joint_accuracy(classes, labels) == 1 / 3  # the third patient lacks a label
 
 
 def test_evaluate_uses_both_rules_and_says_why_a_number_is_missing():
