@@ -195,8 +195,12 @@ def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made
         assert record["predictions"]["patient"] == tested
         assert len(record["predictions"]["one stage"]) == len(tested)
         # estimated along the way, and after the last epoch
-        epochs = c["recipe"]["epochs"]
-        assert record["trace"]["one stage"]["estimated after epoch"][-1] == epochs
+        epochs, renewed = c["recipe"]["epochs"], record["trace"]["one stage"]
+        assert renewed["estimated after epoch"][-1] == epochs
+        last = record["parameters"]["one stage"]["correlation"][0][1]
+        assert renewed["rho12"][-1] == pytest.approx(last, rel=1e-4)
+        said = [tuple(np.ravel(record["predictions"][arm])) for arm in arms]
+        assert len(set(said)) == len(arms)
         assert len(record["trace"]["algorithm 3, exact"]["loss"]) == epochs - epochs // 2
     (shown,) = [r for r in made["photographs"] if r["columns"]]
     assert shown["configuration"] | fits.SHOWN == shown["configuration"] | {"arm": "one stage"}
@@ -343,7 +347,7 @@ def simulated(share, rng):
         (-0.5, 0.1, NOT_REPRODUCED),
         (0.0, 0.1, IN_PART),
         (0.0, -0.1, NOT_REPRODUCED),
-        (0.0, 0.0, NOT_REPRODUCED),  # nobody decides: the algorithm that is there stays
+        (0.0, 0.002, NOT_REPRODUCED),  # nobody decides: the algorithm that is there stays
     ],
 )
 def test_the_default_is_decided_by_the_photographs_else_by_the_simulation(gain, share, word):

@@ -96,7 +96,7 @@ class Batch:
         train = [at + split.train for at, split in zip(start, self.splits, strict=True)]
         test = [at + split.test for at, split in zip(start, self.splits, strict=True)]
         images = torch.cat([eyes.load() for eyes in self.eyes]).to(self.device)
-        y = torch.cat([eyes.y for eyes in self.eyes]).to(self.device)
+        y = torch.cat([eyes.y for eyes in self.eyes])
         crosses = []
         for parts in zip(*self.left_out, strict=True):
             left = [at + part for at, part in zip(start, parts, strict=True)]
@@ -107,8 +107,9 @@ class Batch:
         return SideBySide(ensemble, members, parts, self.order, crosses)
 
     def _members(self, images: Tensor, y: Tensor, rows: list[np.ndarray]) -> Members:
-        scales = [Standardisation.of(y[own].cpu(), self.eyes[0].continuous) for own in rows]
-        return Members(images, y, np.stack(rows), scales, self.first["recipe"]["batch_size"])
+        scales = [Standardisation.of(y[own], self.eyes[0].continuous) for own in rows]
+        chunk = self.first["recipe"]["batch_size"]
+        return Members(images, y.to(self.device), np.stack(rows), scales, chunk)
 
     def order(self, number: int) -> list[np.random.Generator]:
         """All arms see the patients in one order, second stages in one of their own."""
