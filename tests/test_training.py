@@ -40,7 +40,7 @@ from cevit_lib.training import (
     save_model,
     streams,
 )
-from cevit_lib.training import feasible as module
+from cevit_lib.training import whole as module
 
 NAME = "vit_tiny_patch16_224"
 SMALL = dict(img_size=9, patch_size=3, in_chans=1, embed_dim=24, depth=1, num_heads=2)
