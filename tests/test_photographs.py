@@ -88,15 +88,14 @@ def test_no_image_of_a_test_patient_is_pretrained_on(eyes):
 
 
 def test_a_fold_reads_the_weights_of_its_half():
-    known = pretraining.Encoders("smoke")
-    hashes = [known(c)[1]["hash"] for c in FOLDS]
+    hashes = [pretraining.encoder_of(c, "smoke")[1]["hash"] for c in FOLDS]
     assert hashes[0] == hashes[2] != hashes[1] == hashes[3]
 
 
 def test_missing_weights_name_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "project_root", lambda: tmp_path)
     with pytest.raises(DataError, match="python -m studies photographs-pretraining"):
-        pretraining.Encoders("paper")(SMOKE)
+        pretraining.encoder_of(SMOKE, "paper")
 
 
 def test_cross_fitted_outputs_stand_in_their_patients_rows(eyes):
@@ -111,7 +110,7 @@ def test_cross_fitted_outputs_stand_in_their_patients_rows(eyes):
             return self.responses(part)
 
     wanted = [(c | {"weights": "random", "pairs": "strangers"}, 7) for c in FOLDS]
-    batch = fits.Batch(wanted, pretraining.Encoders("smoke"), CPU)
+    batch = fits.Batch(wanted, "smoke", CPU)
     oracle, recipe = Oracle(**vars(batch.fresh)), Recipe(**SMOKE["recipe"])
     found = AlgorithmThree(oracle, recipe, recipe, {}, oracle).cross_fit()
     for own, split, pairs in zip(found, batch.splits, batch.eyes, strict=True):
