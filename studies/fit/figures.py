@@ -50,7 +50,7 @@ def whose_residuals(rows: pd.DataFrame) -> Figure:
     rows : DataFrame
         Columns ``epoch``, ``patients``, ``SD`` and ``correlation``.
     """
-    words = {"SD": r"SD of residuals", "correlation": "correlation of the two eyes' residuals"}
+    words = {"SD": r"SD of residuals", "correlation": "their correlation, left with right"}
     figure, axes = new_figure(3.2, columns=2)
     looks = {"seen": METHODS["in-sample"], "new": ONE_STAGE}
     for ax, (name, said), truth in zip(axes, words.items(), (1.0, 0.72), strict=True):
@@ -72,30 +72,36 @@ def whose_residuals(rows: pd.DataFrame) -> Figure:
     return figure
 
 
+CORRELATIONS = {"rho12": (0, 1), "rho34": (2, 3), "rho13": (0, 2)}
+
+
 def estimates_by_epoch(records: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the estimates of the simulation's folds: one row a fold, epoch and correlation.
 
-    One stage estimates after every epoch; Algorithm 3 after its warm-up of half the epochs, and
-    again, in another arm, after all of them.
+    One stage estimates after every epoch, and all correlations are kept of the last one; Algorithm
+    3 after its warm-up of half the epochs, and again, in another arm, after all of them.
     """
     rows = []
-    for fold, record in enumerate(records):
-        trace = record["trace"]["one stage"]
-        late = {"algorithm 3, paper": len(trace["rho12"]) // 2}
-        late["algorithm 3, paper, further"] = len(trace["rho12"])
-        for name, (i, j) in {"rho12": (0, 1), "rho34": (2, 3)}.items():
-            for epoch, value in enumerate(trace[name], start=1):
-                rows.append((fold, name, "one stage", epoch, value))
-            for arm, epoch in late.items():
-                if arm in record["parameters"]:
-                    value = record["parameters"][arm]["correlation"][i][j]
-                    rows.append((fold, name, "Algorithm 3", epoch, value))
-    return pd.DataFrame(rows, columns=["fold", "correlation", "method", "epoch", "estimate"])
+    for record in records:
+        trace, found = record["trace"]["one stage"], record["parameters"]
+        last = len(trace["rho12"])
+        arms = {"one stage": last, "algorithm 3, paper": last // 2}
+        arms["algorithm 3, paper, further"] = last
+        for name, (i, j) in CORRELATIONS.items():
+            path = trace.get(name, [])[: last - 1]
+            rows += [(name, "one stage", e, value) for e, value in enumerate(path, start=1)]
+            rows += [
+                (name, arm.split(",")[0].capitalize(), epoch, found[arm]["correlation"][i][j])
+                for arm, epoch in arms.items()
+                if arm in found
+            ]
+    frame = pd.DataFrame(rows, columns=["correlation", "method", "epoch", "estimate"])
+    return frame.replace({"method": {"One stage": "one stage"}})
 
 
 @drawn
 def gamma_by_epoch(records: list[dict[str, Any]]) -> Figure:
-    """Draw two correlations by epoch under both algorithms, mean and SD of the folds.
+    """Draw three correlations by epoch under both algorithms, mean and SD of the folds.
 
     Parameters
     ----------
@@ -105,16 +111,18 @@ def gamma_by_epoch(records: list[dict[str, Any]]) -> Figure:
     rows = estimates_by_epoch(records)
     looks = {"one stage": ONE_STAGE, "Algorithm 3": ALGORITHM_3}
     truth = np.array(records[0]["parameters"]["true"]["correlation"])
-    figure, axes = new_figure(3.3, columns=2, sharey=True)
-    for ax, (name, place) in zip(axes, {"rho12": (0, 1), "rho34": (2, 3)}.items(), strict=True):
+    figure, axes = new_figure(3.3, columns=3, sharey=True)
+    for ax, (name, place) in zip(axes, CORRELATIONS.items(), strict=True):
         own = rows[rows["correlation"] == name].groupby(["method", "epoch"])["estimate"]
         for method, part in own.agg(["mean", "std"]).fillna(0).groupby("method"):
-            look = looks[method]
-            epochs = part.index.get_level_values("epoch")
+            look, aside = looks[method], 0.0 if method == "one stage" else 0.3
             line = {"color": look.color, "marker": look.marker, "capsize": 2, "label": method}
             line["linestyle"] = "-" if method == "one stage" else "none"
+            epochs = part.index.get_level_values("epoch") + aside  # bars beside each other
             ax.errorbar(epochs, part["mean"], part["std"], **line)
         ax.axhline(truth[place], **TRUTH, label="true errors")
-        ax.set(xlabel="epoch", title=rf"$\hat\rho_{{{name[3:]}}}$", ylim=(0, 1))
+        ax.set(
+            xlabel="epoch", title=rf"$\hat\rho_{{{name[3:]}}}$", ylim=(-0.4, 1), xlim=(0.5, None)
+        )
     axes[0].set_ylabel("estimate")
     return legend_below(figure)
