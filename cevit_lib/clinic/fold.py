@@ -206,7 +206,7 @@ def _fit(
     steps = fit_feasible_cevit(
         model, training, **chosen, **recipes, preset=preset, rng=rng, **where
     )
-    control = steps.arm(None, ARMS[1], **where)
+    control = steps.arm(None, ARMS[1])
     return dict(zip(ARMS, (steps.warm_up, control, steps.copula), strict=True))
 
 

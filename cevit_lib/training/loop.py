@@ -130,7 +130,13 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         while not progress.finished:
             (entry,) = stage.epoch(trainer.validate)
             if progress.add(entry, trainer.spread() < COLLAPSED):
-                raise TrainingError(_collapse_message(entry, recipe))
+                raise TrainingError(
+                    f"{trainer.stage}: after epoch {trainer.done} the outputs are the same for "
+                    f"every patient (SD below {COLLAPSED:g}): the predictor has collapsed to a "
+                    f"constant. Likely cause: learning rate {recipe.learning_rate:g} is too large, "
+                    "or the images carry no signal; try a tenth of it, schedule='cosine', or other "
+                    "initial weights."
+                )
             said = spoken(entry)
             done = (trainer.stage, entry["epoch"], recipe.epochs)
             LOG.info(f"%s: epoch %d of %d{said}", *done, extra={"said": said})
@@ -312,13 +318,3 @@ def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: s
 def _is_lack_of_memory(error: RuntimeError) -> bool:
     said = ("allocate memory", "not enough memory")  # of the CPU, which has no error of its own
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
-
-
-def _collapse_message(entry: dict[str, Any], recipe: Recipe) -> str:
-    return (
-        f"{entry['stage']}: after epoch {entry['epoch']} the outputs are the same for every "
-        "patient "
-        f"(SD below {COLLAPSED:g}): the predictor has collapsed to a constant. Likely cause: "
-        f"learning rate {recipe.learning_rate:g} is too large, or the images carry no signal; try "
-        "a tenth of it, schedule='cosine', or other initial weights."
-    )

@@ -1,4 +1,7 @@
-"""A trained model as one folder: what was trained, what it stands on, how to read its outputs."""
+"""A trained model as one folder: what was trained, what it stands on, how to read its outputs.
+
+The encoder is imported when one is saved or loaded: other networks train without it.
+"""
 
 import json
 import os
@@ -12,7 +15,6 @@ from torch import nn
 
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     CevitError,
     DataError,
@@ -47,6 +49,8 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     ParameterError
         The folder exists already, or the model is no :class:`~cevit_lib.encoder.BiChannelViT`.
     """
+    from cevit_lib.encoder import BiChannelViT
+
     folder, model = Path(folder), fit.model
     if folder.exists():
         raise ParameterError(
@@ -170,6 +174,8 @@ def _restored(folder: Path, stored: dict[str, Any], weights: Any, backbone: Any)
 
 
 def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> nn.Module:
+    from cevit_lib.encoder import BiChannelViT
+
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
     for name, left in FORMER_OPTIONS.items():

@@ -259,10 +259,10 @@ class SideBySide(Networks):
         responses: list[Tensor],
         last: Parameters | None = None,
     ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
-        """Estimate every member's parameters: exact likelihood in one search for all, others by
+        """Estimate every member's parameters: in one search where the estimator fits many, else by
         several processes where there are many.
         """
-        if repr(source.estimator()) == "MaximumLikelihood()":
+        if getattr(source.estimator(), "fits_many", False):
             found = estimate_many(outputs, responses, last)  # a few numbers: no device's work
             each = zip(found.parameters, found.converged.tolist(), strict=True)
             return [usable(*own) for own in each]

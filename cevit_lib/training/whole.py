@@ -21,7 +21,7 @@ from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree
 from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.fit import Fit
-from cevit_lib.training.network import OneNetwork, fit_copula, fit_warm_up
+from cevit_lib.training.network import OneNetwork
 from cevit_lib.training.objective import Objective, Renewal, Source
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
 
@@ -130,40 +130,28 @@ class FeasibleFit:
         Networks after step 1 and after step 3, both with the estimated parameters.
     estimator : Estimator
         As it was fitted in step 2.
-    seen, held_out : PairedEyes, PairedEyes or None
-        Patients of the training data on whom all stages trained, and those set aside for the
-        estimate.
-    recipe : Recipe
-        Of step 3.
-    order : int
-        Seed of step 3.
+    steps : AlgorithmThree
+        What trains other arms; its network holds the patients.
     """
 
     warm_up: Fit
     copula: Fit
     estimator: Any
-    seen: PairedEyes
-    held_out: PairedEyes | None
-    recipe: Recipe
-    order: int
+    steps: AlgorithmThree
 
     @property
     def parameters(self) -> CopulaParameters:
         """The copula parameters that step 3 used."""
         return self.copula.parameters
 
-    def arm(self, parameters: CopulaParameters | None, stage: str, **where: Any) -> Fit:
-        """Train another arm from the same warm-up: same patients, epochs, recipe and order.
+    def arm(self, parameters: CopulaParameters | None, stage: str) -> Fit:
+        """Train another arm from the same warm-up: same patients, epochs, recipe and order, device
+        and checkpoint.
 
         ``parameters=None`` goes on with the empirical loss, which controls for the extra epochs;
         ``CopulaParameters.independent(scale, 2)`` controls for the re-weighting by the scales.
-        ``device`` and ``checkpoint`` are those of :func:`fit_feasible_cevit`.
         """
-        where |= {"stage": stage, "validation": self.held_out}
-        where |= {"rng": np.random.default_rng(self.order), "recipe": self.recipe}
-        if parameters is None:
-            return fit_warm_up(self.warm_up, self.seen, **where)
-        return fit_copula(self.warm_up, self.seen, parameters, **where)
+        return self.steps.train(stage, parameters and [parameters]).fit
 
 
 def fit_feasible_cevit(
@@ -221,9 +209,8 @@ def fit_feasible_cevit(
     (parameters,) = steps.estimate()["estimate"]
     order = int(rng.integers(2**63))  # every arm's, whenever it is trained
     network.order = lambda _: np.random.default_rng(order)
-    last = steps.train("copula", [parameters]).fit
-    seen, unseen = network.parts["train"], network.parts.get("held-out")
-    return FeasibleFit(network.fit, last, chosen.estimator, seen, unseen, chosen.copula, order)
+    copula = steps.train("copula", [parameters]).fit
+    return FeasibleFit(network.fit, copula, chosen.estimator, steps)
 
 
 @dataclass(frozen=True)
@@ -322,13 +309,11 @@ def fit_one_stage(
 
 
 def _refuse_too_few(seen: PairedEyes, chosen: OneStage) -> None:
-    p = len(seen.responses)
-    fewest, correlations = FEWEST_PER_CORRELATION * p * (p - 1) // 2, p * (p - 1) // 2
-    if len(seen) < fewest:
-        way = "estimate_on='cross-fitted', which uses every patient"
-        if chosen.estimate_on == "held-out":
-            way = f"a larger held_out_share than {chosen.held_out_share:g}, or {way}"
+    correlations = len(seen.responses) * (len(seen.responses) - 1) // 2
+    if len(seen) < FEWEST_PER_CORRELATION * correlations:
         raise DataError(
             f"{len(seen)} {chosen.estimate_on} patients are too few for {correlations} "
-            f"correlations (at least {fewest}); give {way}."
+            f"correlations (at least {FEWEST_PER_CORRELATION * correlations}); give "
+            "estimate_on='cross-fitted', which uses every patient, or a larger held_out_share than "
+            f"{chosen.held_out_share:g}."
         )
