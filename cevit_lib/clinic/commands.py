@@ -20,11 +20,9 @@ from cevit_lib.clinic.configuration import (
     study_of,
 )
 from cevit_lib.clinic.devices import claim
-from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.performance import usual_of
 from cevit_lib.clinic.pooled import unsettled
-from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.progress import stages_of, watching
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.clinic.words import in_options
@@ -58,7 +56,6 @@ def run_fit(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Stop before any work where an option cannot be meant, or somebody's file would be lost."""
-    tail(options.level)
     if options.final and options.save is None:
         raise ParameterError(
             "--final fits a model for new patients; say where it goes by --save FOLDER."
@@ -144,10 +141,9 @@ class FoldOfFit:
             name = f"{study_of(self.configuration)}-{record_id(*self.identity)}"
             checkpoint = Checkpoint(options.checkpoint / name)
         means = one_fold.Means(options.device, options.weights, checkpoint)
-        with memory_in_words(options.device):
-            record, fitted = one_fold.fit_fold(
-                self.configuration, options.seed, self.data, options.scale, means
-            )
+        record, fitted = one_fold.fit_fold(
+            self.configuration, options.seed, self.data, options.scale, means
+        )
         if writes:
             if new:
                 _write(record, options.results)

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import expit
 
 from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.page import BEGINNING, paragraph, table
 from cevit_lib.clinic.performance import (
     Answer,
@@ -21,11 +20,12 @@ from cevit_lib.clinic.performance import (
     resampled,
     stated_by,
 )
-from cevit_lib.clinic.predict import data_for, model_of, predictions_of
+from cevit_lib.clinic.predict import data_for, model_of
 from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.errors import DataError
 from cevit_lib.metrics import brier_score, calibration, log_odds, root_mean_squared_error
 from cevit_lib.records import live_badge
+from cevit_lib.training import predict
 
 #: What the terminal shows of an answer.
 SHOWN = (
@@ -54,7 +54,6 @@ def run_evaluate(options: argparse.Namespace) -> int:
     ParameterError
         An option contradicts the model.
     """
-    tail(options.level)
     output = options.output or Path(f"evaluation-{options.csv.stem}.html")
     own_or_new(output, BEGINNING)
     fit = model_of(options)
@@ -65,7 +64,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
             f"{data.name}: no response was observed ({', '.join(data.responses)} are looked for by "
             "the layout's columns and rules); 'cevit predict' asks for none."
         )
-    notes, predictions = fit.notes, predictions_of(fit, data, options)
+    notes, predictions = fit.notes, predict(fit, data, device=options.device)
     judged = judge(predictions, data.y.numpy(), notes.get("usual", {}), data.domains)
     stated, found = resampled(judged, stated)
     doubts += _alike(judged)

@@ -4,28 +4,16 @@ density after.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy.stats import norm
 from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters, condition_on, log_density
 from cevit_lib.copula.prediction import by_labels
-from cevit_lib.errors import ParameterError
 
 POINTS = 401  # of the grid on which a conditional density is integrated
 REACH = 9.0  # its half width in SDs
-
-
-def tail(level: float) -> float:
-    """Return the probability beyond each end of an interval.
-
-    Raises
-    ------
-    ParameterError
-        The level is not between 0 and 1.
-    """
-    if not 0 < level < 1:
-        raise ParameterError(f"level={level}: give a number between 0 and 1, such as 0.9.")
-    return (1 - level) / 2
 
 
 def marginal_interval(
@@ -37,10 +25,7 @@ def marginal_interval(
     The scale is that of the residuals on which the copula parameters were estimated; how uncertain
     it and the network are is not in it.
     """
-    half = (
-        -torch.special.ndtri(torch.tensor(tail(level), dtype=torch.float64))
-        * parameters.scale.double()
-    )
+    half = norm.ppf((1 + level) / 2) * parameters.scale.double()
     means = outputs[:, : parameters.p0].double()
     return means - half, means + half
 
@@ -72,7 +57,7 @@ def conditional_interval(
             continue
         kept = [*range(parameters.p0), *labels]
         few = outputs[rows][:, kept], y[rows][:, kept], parameters.margin(kept)
-        low[rows], high[rows] = _interval(*few, column, tail(level))
+        low[rows], high[rows] = _interval(*few, column, (1 - level) / 2)
     return low, high
 
 
@@ -91,17 +76,7 @@ def _interval(
     )
     density = torch.softmax(logs.reshape(-1, POINTS), 1)
     below = density.cumsum(1) - density / 2  # a point's weight is spread around it
-    ends = [_read_off(below, grid, at) for at in (beyond, 1 - beyond)]
-    measured = ~torch.isnan(y[:, column])
-    return tuple(torch.where(measured, y[:, column], end) for end in ends)
-
-
-def _read_off(below: Tensor, grid: Tensor, at: float) -> Tensor:
-    """Return where a distribution function given on a grid reaches ``at``, linear between the
-    points.
-    """
-    right = (below < at).sum(1, keepdim=True).clamp(1, POINTS - 1)
-    low, high = below.gather(1, right - 1), below.gather(1, right)
-    left, far = grid.gather(1, right - 1), grid.gather(1, right)
-    share = ((at - low) / (high - low).clamp_min(1e-300)).clamp(0, 1)
-    return (left + share * (far - left)).squeeze(1)
+    pairs = zip(below.numpy(), grid.numpy(), strict=True)
+    ends = torch.tensor(np.array([np.interp((beyond, 1 - beyond), *pair) for pair in pairs]))
+    measured = y[:, column, None].expand(-1, 2)
+    return torch.where(torch.isnan(measured), ends, measured).unbind(1)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.page import figure, paragraph, table
 from cevit_lib.clinic.performance import Judged, in_words, questions, resampled, stated_by
 from cevit_lib.clinic.pooled import fit_records, pool, responses_of, unsettled
@@ -28,7 +27,6 @@ Records = list[dict[str, Any]]
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page; return 0."""
-    tail(options.level)
     records = fit_records(options.results, options.study, options.id)
     stated = stated_by(options, questions(*responses_of(records[0])))
     judged, open_ends = pool(records), unsettled(records)
