@@ -343,7 +343,6 @@ def add_download_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="only files of such names, as '*.xlsx'; may be repeated",
     )
-    add("--no-unpack", action="store_true", help="leave zip files packed")
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
