@@ -56,13 +56,10 @@ def doubts(arranged: Arranged) -> Iterator[Problem]:
 
 def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
     """Yield which responses, classes or domains nobody is left with: nothing can be fitted then."""
-    seen, organ = np.isfinite(data.y.numpy()), layout.organ
-    by_eye = {
-        eye: seen[:, [layout.eye_of(name) == eye for name in data.responses]]
-        for eye in data.domains
-    }
-    of_eyes = [eye for eye in data.domains if by_eye[eye].size]
-    empty = [eye for eye in of_eyes if not by_eye[eye].any()]
+    y, organ = data.y.numpy(), layout.organ
+    of = np.array([layout.eye_of(name) for name in data.responses])
+    told = {eye: np.isfinite(y[:, of == eye]).any(1) for eye in data.domains if (of == eye).any()}
+    empty = [eye for eye, there in told.items() if not there.any()]
     if empty:
         other = next(eye for eye in data.domains if eye != empty[0])
         yield Problem(
@@ -70,30 +67,23 @@ def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
             f"table of one {organ} a patient tells nothing about both; add the rows, columns "
             f"or photographs of {empty[0]}, or correct 'eye', 'laterality' or 'eyes' in the layout"
         )
-    elif len(of_eyes) == 2 and not np.logical_and(*(s.any(1) for s in by_eye.values())).any():
+    elif len(told) == 2 and not np.logical_and(*told.values()).any():
         yield Problem(
             f"no patient has responses of both {organ}s ({', '.join(data.domains)}): nothing tells "
             "how they hang together; have the two rows of a patient one id?"
         )
-    for k, name in enumerate(data.responses):
-        values = data.y[seen[:, k], k].numpy()
-        if layout.eye_of(name) in empty:
-            continue
-        zeros, ones = int((values == 0).sum()), int((values == 1).sum())
-        if not len(values):
-            yield Problem(f"{name!r} is observed in nobody; fill its column, or take it out")
-        elif k < data.continuous and not np.ptp(values):
-            text = f"{name!r} is {values[0]:g} wherever it is observed: there is nothing to learn"
-            yield Problem(f"{text}; a code for not observed?")
-        elif k >= data.continuous and not (zeros and ones):
-            said = f"response {name!r} has {zeros} zeros and {ones} ones: there is nothing to learn"
-            yield Problem(f"{said}; correct its rule, or take it out of the layout")
+    columns = {
+        f"response {name!r}": y[:, k] for k, name in enumerate(data.responses) if of[k] not in empty
+    }
     for k, name in enumerate(data.covariate_names):
-        values = data.covariates[:, :, k]
-        if len(values[values.isfinite()].unique()) < 2:
+        columns[f"covariate {name!r}"] = data.covariates[:, :, k].numpy()
+    for what, column in columns.items():
+        kinds = np.unique(column[np.isfinite(column)])
+        if len(kinds) < 2:
+            seen = f"is {kinds[0]:g} wherever it is observed" if len(kinds) else "is never observed"
             yield Problem(
-                f"covariate {name!r} is the same in all in whom it is observed, or in nobody; fill "
-                "its column, or take it out of the layout"
+                f"{what} {seen}: there is nothing to learn; fill its column, correct its rule, or "
+                "take it out of the layout"
             )
 
 
@@ -103,12 +93,8 @@ def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     for name, text in (layout.continuous | layout.binary | layout.covariates).items():
         for eye in layout.domains:
             rule = layout.criterion(text, eye)
-            if (
-                name not in layout.binary
-                and not rule.comparison
-                or rule.comparison
-                and not (rule.of_text or rule.zeros)
-            ):
+            compared = rule.comparison and not (rule.of_text or rule.zeros)
+            if compared or not (rule.comparison or name in layout.binary):
                 columns.setdefault(rule.column, []).append(name)
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 
@@ -200,6 +186,13 @@ def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
                 "'patient_level'"
             )
             yield Problem(text, error=False)
+    for k, name in enumerate(data.covariate_names):
+        left, right = data.covariates[:, :, k].numpy().T
+        apart = [data.ids[i] for i in np.flatnonzero(np.abs(left - right) > 0)]
+        if 0 < len(apart) <= len(left) / 10:
+            who = f"{len(apart)} patients ({', '.join(map(repr, apart[:3]))})"
+            text = f"covariate {name!r} differs between the {layout.organ}s of {who}"
+            yield Problem(f"{text}: which is right?", error=False)
     for one, two in combinations(data.responses[data.continuous :], 2):
         a, b = y[:, places[one]], y[:, places[two]]
         if layout.eye_of(one) in ("", layout.eye_of(two)) or not layout.eye_of(two):

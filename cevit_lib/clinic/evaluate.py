@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.page import BEGINNING, paragraph, table
+from cevit_lib.clinic.page import paragraph, table
 from cevit_lib.clinic.performance import (
     Answer,
     Judged,
@@ -55,7 +55,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
         An option contradicts the model.
     """
     output = options.output or Path(f"evaluation-{options.csv.stem}.html")
-    own_or_new(output, BEGINNING)
+    own_or_new(output)
     fit = model_of(options)
     stated = stated_by(options, questions(fit.responses, fit.continuous, fit.domains))
     data, doubts = data_for(fit, options)

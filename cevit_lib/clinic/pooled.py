@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cevit_lib.clinic.performance import Judged, joined, judge
 from cevit_lib.clinic.tables import Domains, stored_predictions
@@ -69,6 +70,17 @@ def _kind(record: dict[str, Any]) -> tuple:
     """Return what the folds of one fit have in common."""
     configuration = {**record["configuration"], "fold": None}
     return (configuration, record["seeds"], record["data"]["hash"], record["scale"])
+
+
+def arm_means(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return each arm's metrics as means over the folds, and over how many where not all have
+    one.
+    """
+    metrics = [record["metrics"] for record in records]
+    values = [pd.DataFrame({arm: of["values"] for arm, of in each.items()}) for each in metrics]
+    folds = pd.concat(values).astype(float).groupby(level=0, sort=False)
+    text, count = folds.mean().map(lambda mean: f"{mean:.3g}", na_action="ignore"), folds.count()
+    return text.where(count == len(records), text + " (" + count.astype(str) + ")")
 
 
 def pool(records: list[dict[str, Any]]) -> Judged:

@@ -12,7 +12,7 @@ from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photograp
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import DataError, ParameterError
-from cevit_lib.training import NOT_CLINICAL, Fit, load_model, predict
+from cevit_lib.training import Fit, load_model, predict
 
 
 def run_predict(options: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run_predict(options: argparse.Namespace) -> int:
     ParameterError
         An option contradicts the model.
     """
-    own_or_new(options.table, f"# {NOT_CLINICAL}")
+    own_or_new(options.table)
     fit = model_of(options)
     data, doubts = data_for(fit, options)
     measured = measured_of(data, options.measured) if options.measured else None

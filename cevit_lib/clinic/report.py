@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cevit_lib.clinic import page as parts
 from cevit_lib.clinic.page import figure, paragraph, table
 from cevit_lib.clinic.performance import Judged, in_words, questions, resampled, stated_by
-from cevit_lib.clinic.pooled import fit_records, pool, responses_of, unsettled
+from cevit_lib.clinic.pooled import arm_means, fit_records, pool, responses_of, unsettled
 from cevit_lib.clinic.report_figures import plot_correlation
+from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.records import badge
 
 LIMITS = (
@@ -27,6 +27,7 @@ Records = list[dict[str, Any]]
 
 def run_report(options: argparse.Namespace) -> int:
     """Write the page; return 0."""
+    own_or_new(options.output)
     records = fit_records(options.results, options.study, options.id)
     stated = stated_by(options, questions(*responses_of(records[0])))
     judged, open_ends = pool(records), unsettled(records)
@@ -98,16 +99,9 @@ def _folds(records: Records, judged: Judged) -> str:
 
 
 def _arms(records: Records) -> str:
-    arms = list(records[0]["metrics"])
-    values = pd.concat(
-        [
-            pd.DataFrame({arm: record["metrics"][arm]["values"] for arm in arms})
-            for record in records
-        ]
-    )
-    means = values.astype(float).groupby(level=0, sort=False).mean()
+    means = arm_means(records)
     caption = "Means over the folds. Compare the last two columns: same start, same epochs."
-    return table(["metric", *arms], [[*row] for row in means.itertuples()], caption)
+    return table(["metric", *means], [[*row] for row in means.itertuples()], caption)
 
 
 def _correlation(records: Records, responses: tuple[str, ...]) -> str:
