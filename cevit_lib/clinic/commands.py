@@ -140,10 +140,8 @@ class FoldOfFit:
         if options.checkpoint is not None:  # named by the record that it will end in
             name = f"{study_of(self.configuration)}-{record_id(*self.identity)}"
             checkpoint = Checkpoint(options.checkpoint / name)
-        means = one_fold.Means(options.device, options.weights, checkpoint)
-        record, fitted = one_fold.fit_fold(
-            self.configuration, options.seed, self.data, options.scale, means
-        )
+        what = self.configuration, options.seed, self.data, options.scale, options.weights
+        record, fitted = one_fold.fit_fold(*what, device=options.device, checkpoint=checkpoint)
         if writes:
             if new:
                 _write(record, options.results)

@@ -67,7 +67,6 @@ def run_evaluate(options: argparse.Namespace) -> int:
     notes, predictions = fit.notes, predict(fit, data, device=options.device)
     judged = judge(predictions, data.y.numpy(), notes.get("usual", {}), data.domains)
     stated, found = resampled(judged, stated)
-    doubts += _alike(judged)
     patients = len(set(data.ids))
     sections = {
         "Summary": paragraph(
@@ -96,14 +95,6 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if absent := [name for name in data.responses if name not in found]:
         print(f"not judged, for nobody has it observed: {', '.join(absent)}")
     return 0
-
-
-def _alike(judged: Judged) -> list[str]:
-    """Return a sentence on the labels that all patients have, or none has."""
-    labels = [answer for answer in judged.answers() if answer.label]
-    one = [a.name for a in labels if np.unique(a.seen[np.isfinite(a.seen)]).size == 1]
-    said = "the same in everybody, so that detection and calibration cannot be judged"
-    return [f"{', '.join(one)}: {said}"] if one else []
 
 
 def recalibrated(answer: Answer) -> list[tuple[str, float, float, float]]:

@@ -44,8 +44,6 @@ def run_predict(options: argparse.Namespace) -> int:
         said += f"; joint cells in the order of {', '.join(labels)}"
     write_table(table, options.table, f"model {options.model.name}; {said}")
     print(f"{len(data)} patients in {options.table} (not for clinical use)", *doubts, sep="\n")
-    if left := data.notes["flow"].get("patients without any photograph, left out"):
-        print(f"{left} further patients of the table have no photograph and no row")
     told = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
     if measured is not None:
         print(f"updated by what was measured in {told} patients")
