@@ -11,9 +11,14 @@ from scipy.stats import norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cevit_lib.clinic import cli
-from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
-from cevit_lib.clinic.pooled import fit_records, pool
-from cevit_lib.clinic.tables import eye_of, pairs_of, patient_table
+from cevit_lib.clinic.report import fit_records, pool
+from cevit_lib.clinic.tables import (
+    conditional_interval,
+    eye_of,
+    marginal_interval,
+    pairs_of,
+    patient_table,
+)
 from cevit_lib.copula import (
     CopulaLoss,
     CopulaParameters,

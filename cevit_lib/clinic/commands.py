@@ -22,8 +22,8 @@ from cevit_lib.clinic.configuration import (
 from cevit_lib.clinic.devices import claim
 from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.performance import usual_of
-from cevit_lib.clinic.pooled import arm_means, unsettled
 from cevit_lib.clinic.progress import stages_of, watching
+from cevit_lib.clinic.report import arm_means, unsettled
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.clinic.words import in_options
 from cevit_lib.copula import MOST_TOGETHER

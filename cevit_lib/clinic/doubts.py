@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -44,10 +43,9 @@ def doubts(arranged: Arranged) -> Iterator[Problem]:
         declared = any(name in layout.limits for name in names)
         words = {word for name in names for word in re.split(r"[^a-z]+", name.casefold())}
         known = [each[1:] for each in PLAUSIBLE if words & each[0] and layout.organ == "eye"]
-        plausible = () if declared else next(iter(known), ())
+        plausible = () if declared or not known else known[0]
         texts = arranged.cells.frame[column].reindex(values.index)
-        for doubt in _codes(values, texts, column, plausible):
-            yield replace(doubt, error=doubt.error and not declared)
+        yield from _codes(values, texts, column, plausible, declared)
         if not declared:
             yield from _slips(values, column, plausible)
     yield from _rules(layout)
@@ -99,7 +97,9 @@ def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 
 
-def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
+def _codes(
+    values: pd.Series, texts: pd.Series, column: str, plausible: tuple, declared: bool
+) -> Iterator[Problem]:
     """Yield the numbers that may be codes for "not observed": beyond what is plausible or all
     others, which is an error, or by their number or writing unlike their neighbours.
     """
@@ -119,7 +119,8 @@ def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -
                 f"{code:g} stands in {count} cells{beside}: a code for not observed? Declare it in "
                 f"the layout by 'missing: [{code:g}]'; if it is a measurement, say so by 'limits'"
             )
-            yield Problem(text, int(values.index[here][0]), column, error=bool(beyond))
+            line = int(values.index[here][0])
+            yield Problem(text, line, column, error=bool(beyond) and not declared)
 
 
 def _slips(values: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
@@ -174,14 +175,13 @@ def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
     for name in layout.continuous | layout.binary:
         if name in layout.patient_level:
             continue
-        left, right = (y[:, places[f"{name}_{eye}"]] for eye in data.domains)
-        both = np.isfinite(left) & np.isfinite(right)
-        same = int((left[both] == right[both]).sum())
-        binary = name in layout.binary
-        rare = np.bincount(left[both].astype(int), minlength=2).min() if binary else ENOUGH
-        if both.sum() >= ENOUGH and rare >= 3 and same >= both.sum() * (1 if binary else 0.5):
+        pairs = y[:, [places[f"{name}_{eye}"] for eye in data.domains]]
+        left, right = pairs[np.isfinite(pairs).all(1)].T
+        same, share = int((left == right).sum()), 1 if name in layout.binary else 0.5
+        rare = min(np.sum(left == 1), np.sum(left == 0)) if share == 1 else ENOUGH
+        if len(left) >= ENOUGH and rare >= 3 and same >= len(left) * share:
             text = (
-                f"{name!r} is the same in both {layout.organ}s of {same} of {both.sum()} patients: "
+                f"{name!r} is the same in both {layout.organ}s of {same} of {len(left)} patients: "
                 "was one value copied to both? A response of the patient belongs under "
                 "'patient_level'"
             )

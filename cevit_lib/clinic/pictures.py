@@ -165,7 +165,7 @@ def _parted(small: np.ndarray) -> bool:
     return least > 25 and bright[middle - 1 : middle + 1].max() < 0.2 * least
 
 
-def near_duplicates(small: np.ndarray) -> list[list]:
+def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
     """Return pairs of photographs that are nearly the same: both numbers, and whether mirrored.
 
     Compared are the details of the small pictures ``(n, 32, 32)``: brightness, contrast, size and
@@ -173,22 +173,21 @@ def near_duplicates(small: np.ndarray) -> list[list]:
     """
     if len(small) < 2:
         return []
+    from sklearn.neighbors import NearestNeighbors
+
     details = np.array([each - gaussian_filter(each, 2.0) for each in small])
     details -= details.mean((1, 2), keepdims=True)
-    details /= np.maximum(np.linalg.norm(details, axis=(1, 2), keepdims=True), 1e-6)
-
-    nearest, found = np.empty(len(small)), []
-    for start in range(0, len(small), 512):
-        rows = details[start : start + 512]
-        for step in (1, -1):
-            apart = 1 - np.tensordot(rows, details[:, :, ::step], ([1, 2], [1, 2]))
-            pairs = np.argwhere(np.triu(apart < ALIKE, start + 1))
-            found += [(apart[i, j], int(i) + start, int(j), step < 0) for i, j in pairs]
-            if step > 0:
-                apart[np.arange(len(rows)), start + np.arange(len(rows))] = np.inf
-                nearest[start : start + 512] = apart.min(1)
-    limit = min(ALIKE, AMONG_ALIKE * np.median(nearest)) if len(small) >= FEW else ALIKE / 10
-    return [pair for far, *pair in found if far < max(limit, ALIKE / 100)]
+    alike = NearestNeighbors(metric="cosine").fit(details.reshape(len(small), -1))
+    limit = ALIKE / 10
+    if len(small) >= FEW:
+        nearest = alike.kneighbors(n_neighbors=1)[0]
+        limit = max(min(ALIKE, AMONG_ALIKE * np.median(nearest)), ALIKE / 100)
+    found = []
+    for mirrored, whole in ((False, details), (True, details[:, :, ::-1])):
+        graph = alike.radius_neighbors_graph(whole.reshape(len(small), -1), limit).tocoo()
+        pairs = zip(graph.row, graph.col, strict=True)
+        found += [(int(i), int(j), mirrored) for i, j in pairs if i < j]
+    return found
 
 
 def disc_places(small: np.ndarray) -> np.ndarray:
