@@ -176,7 +176,8 @@ def guarded(
 def in_words(error: BaseException) -> str | None:
     """Return a sentence on what the system or a file did, ``None`` for a fault of the program."""
     text = " ".join(str(error).split())[:300]
-    if isinstance(error, MemoryError) or "out of memory" in text.lower():
+    full = re.search("(out of|allocate|not enough) memory", text.lower())
+    if isinstance(error, MemoryError) or full:
         return (
             f"out of memory ({text or 'the processor'}); make the batch or the photographs smaller."
         )

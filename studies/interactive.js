@@ -37,6 +37,15 @@
     return [[1 - left - right + both, right - both], [left - both, both]];
   }
 
+  // What a label leaves of a hidden error u, normal with this mean and SD: it is 1 if u + q > 0.
+  function truncated(mean, sd, q, label) {
+    const sign = label ? 1 : -1, limit = sign * (mean + q) / sd, known = cdf(limit), hazard = density(limit) / known;
+    return {
+      known, mean: mean + sign * sd * hazard, sd: sd * Math.sqrt(1 - hazard * (limit + hazard)),
+      density: (u) => (sign * (u + q) > 0 ? density((u - mean) / sd) / sd / known : 0),
+    };
+  }
+
   // What is known of the right eye once the left one is measured. Responses: length left, right (means 0, SD 1), diagnosis left, right.
   function update(correlation, chances, length, label) {
     const g = correlation, c3 = -score(chances[0]), c4 = -score(chances[1]);
@@ -46,14 +55,12 @@
       const s = Math.sqrt(cov(1, 1));
       return { mean: mean(1), sd: s, probability: cdf(above), density: (x) => density((x - mean(1)) / s) / s };
     }
-    const sign = label ? 1 : -1, limit = sign * (mean(2) - c3) / s3, known = cdf(limit);
-    const hazard = density(limit) / known, slope = cov(1, 2) / cov(2, 2);
-    const variance = cov(2, 2) * (1 - hazard * (limit + hazard));
-    const residual = cov(1, 1) - slope * cov(1, 2), spread = Math.sqrt(cov(1, 1));
+    const sign = label ? 1 : -1, left = truncated(mean(2), s3, -c3, label), { known } = left;
+    const slope = cov(1, 2) / cov(2, 2), residual = cov(1, 1) - slope * cov(1, 2), spread = Math.sqrt(cov(1, 1));
     return {
-      mean: mean(1) + slope * sign * s3 * hazard,
-      sd: Math.sqrt(residual + slope * slope * variance),
-      probability: pair(limit, above, sign * cov(2, 3) / (s3 * s4)) / known,
+      mean: mean(1) + slope * (left.mean - mean(2)),
+      sd: Math.sqrt(residual + (slope * left.sd) ** 2),
+      probability: pair(sign * (mean(2) - c3) / s3, above, sign * cov(2, 3) / (s3 * s4)) / known,
       density: (x) => {  // normal times the chance of the label there
         const z = (x - mean(1)) / cov(1, 1), s = Math.sqrt(cov(2, 2) - cov(1, 2) ** 2 / cov(1, 1));
         return density((x - mean(1)) / spread) / spread * cdf(sign * (mean(2) + cov(1, 2) * z - c3) / s) / known;
@@ -69,10 +76,19 @@
   const line = (x1, y1, x2, y2, colour, dash = "") =>
     `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${colour}" stroke-width="2" stroke-dasharray="${dash}"/>`;
   const BLUE = "#0072B2", ORANGE = "#D55E00", GREY = "#6f6f6f";
+  const at = (z) => 180 + 50 * z;
+  const axis = (y, said) => line(5, y, 355, y, GREY) + text(180, y + 40, said) +
+    [-3, -2, -1, 0, 1, 2, 3].map((z) => text(at(z), y + 18, z)).join("");
+  const grid = Array.from({ length: 281 }, (_, k) => -3.5 + k / 40);
+  const curve = (f, y, scale, look) => {
+    const points = grid.map((z) => `${at(z).toFixed(1)},${(y - scale * f(z)).toFixed(1)}`);
+    return `<polyline points="5,${y} ${points.join(" ")} 355,${y}" stroke-width="2.5" ${look}/>`;
+  };
+  const drawn = (colour, dash = "") => `fill="none" stroke="${colour}" stroke-dasharray="${dash}"`;
 
   const figures = {
     "four-cells": ({ left, right, rho }) => {
-      const at = (z) => 180 + 50 * z, c = [-score(left), -score(right)], p = cells(left, right, rho);
+      const c = [-score(left), -score(right)], p = cells(left, right, rho);
       const e = Math.sqrt(1 + rho), f = Math.sqrt(1 - rho);  // axes of an ellipse, at 45 degrees
       const ellipses = [0.706, 1.177, 1.665, 2.146, 2.716].map((k) =>
         `<ellipse cx="180" cy="180" rx="${50 * k * e}" ry="${50 * k * f}" transform="rotate(-45 180 180)" fill="${GREY}" fill-opacity="0.13" stroke="${GREY}" stroke-opacity="0.5"/>`);
@@ -88,19 +104,24 @@
     },
     "update": ({ length, label, strength }, { correlation, chances }) => {
       const g = weaken(correlation, strength), known = label === "unknown" ? null : label === "yes";
-      const now = update(g, chances, length, known), at = (z) => 180 + 50 * z;
-      const curve = (f, colour, dash) => {
-        const points = Array.from({ length: 141 }, (_, k) => -3.5 + k / 20).map((z) => `${at(z).toFixed(1)},${(200 - 230 * f(z)).toFixed(1)}`);
-        return `<polyline points="${points.join(" ")}" fill="none" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`;
-      };
-      const ticks = [-3, -2, -1, 0, 1, 2, 3].map((z) => text(at(z), 218, z)).join("");
+      const now = update(g, chances, length, known);
       const bar = (y, p, colour, said) => `<rect x="120" y="${y}" width="${200 * p}" height="20" fill="${colour}"/>` +
         `<text x="112" y="${y + 15}" text-anchor="end">${said}</text>` + text(348, y + 15, percent(p));
-      const drawing = line(5, 200, 355, 200, GREY) + ticks + curve(density, GREY, "6 4") + curve(now.density, ORANGE, "") +
-        text(180, 240, "length of the right eye, in SDs from its prediction") +
+      const drawing = axis(200, "length of the right eye, in SDs from its prediction") +
+        curve(density, 200, 230, drawn(GREY, "6 4")) + curve(now.density, 200, 230, drawn(ORANGE)) +
         bar(265, chances[1], GREY, "before") + bar(295, now.probability, ORANGE, "after") +
         text(180, 345, "chance of high myopia, right eye");
       return { drawing, told: `Right eye, given the left one: length ${now.mean.toFixed(2)} SD from its prediction, give or take ${now.sd.toFixed(2)} (before: 0, 1); high myopia ${percent(now.probability)} (before: ${percent(chances[1])}).` };
+    },
+    "e-step": ({ length, score, label }, { rho, colour, ink }) => {
+      const mean = rho * length, sd = Math.sqrt(1 - rho * rho), before = (u) => density((u - mean) / sd) / sd;
+      const left = truncated(mean, sd, score, label === "yes"), x = at(left.mean);
+      const scale = 250 / Math.max(...grid.map(left.density));
+      const drawing = axis(300, "hidden error behind the left eye's label, given its length") +
+        curve(left.density, 300, scale, `fill="${colour}" fill-opacity="0.3" stroke="none"`) +
+        curve(before, 300, scale, drawn(GREY, "6 4")) + line(x, 30, x, 300, colour) +
+        line(at(left.mean - left.sd), 285, at(left.mean + left.sd), 285, ink);
+      return { drawing, told: `fMCEM keeps the mean, ${left.mean.toFixed(2)} (line), and discards the spread (bar): a variance of ${(left.sd ** 2).toFixed(2)}, of ${(sd * sd).toFixed(2)} before the label was known (dashed).` };
     },
   };
 
@@ -124,5 +145,5 @@
     draw();
   }
 
-  globalThis.cevitMoving = { cdf, score, pair, cells, update, weaken, start };
+  globalThis.cevitMoving = { cdf, score, pair, cells, truncated, update, weaken, start };
 })();

@@ -18,8 +18,9 @@ import torch
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from cevit_lib.clinic.style import COLORS, drawn, new_figure, png
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure, png
 from cevit_lib.copula import CopulaParameters, condition_on
+from studies.estimation.figures import e_step_figure
 from studies.overview import four_cells
 
 #: Correlations of (length left, right, diagnosis left, right): the paper's toy example.
@@ -151,6 +152,33 @@ def moving_update(length: float = 1.0) -> MovingFigure:
             ("strength", "dependence (1: the paper's example)", 1.0, 0.0, 1.0),
         ],
         {"correlation": CORRELATION, "chances": CHANCES},
+    )
+
+
+def moving_e_step(length: float = 1.0, score: float = 1.0) -> MovingFigure:
+    """What an E-step of fMCEM keeps of a hidden error and what it discards.
+
+    Parameters
+    ----------
+    length : float
+        Residual of the left eye's length, in standard deviations, at the start.
+    score : float
+        The network's score ``q`` of the left eye's label.
+    """
+    rho = CORRELATION[0][2]
+    known = rho * length, np.sqrt(1 - rho**2), -score
+    titles = {"an expected label, $y_3 = 1$": 1, "a surprising label, $y_3 = 0$": 0}
+    return MovingFigure(
+        "e-step",
+        e_step_figure({title: (*known, label) for title, label in titles.items()}),
+        "After an expected label a hidden error's density is hardly cut and stays wide, after a "
+        "surprising one it is narrow; fMCEM keeps its mean alone",
+        [
+            ("length", "left eye longer than predicted, SDs", length, -3.0, 3.0),
+            ("score", "score q: how sure the network is", score, -2.5, 2.5),
+            ("label", "left eye highly myopic", ["yes", "no"]),
+        ],
+        {"rho": rho, "colour": METHODS["fmcem"].color, "ink": "currentColor"},
     )
 
 

@@ -1,5 +1,4 @@
-"""Pictures that more than one page shows: four answers of two eyes, and the paper's Algorithm 3 as
-a flow.
+"""Pictures that more than one page shows: four answers of two eyes, boxes and arrows.
 
 ``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.svg``.
 """
@@ -10,9 +9,9 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
+from matplotlib.patches import Arc, Ellipse, FancyBboxPatch, Rectangle
 
-from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from cevit_lib.clinic.style import COLORS, drawn, new_figure
 from cevit_lib.normal import bivariate_normal_cdf
 from cevit_lib.paths import project_root
 
@@ -87,67 +86,36 @@ def four_cells(
     return figure
 
 
-def draw_flow(ax: Any, boxes: dict[str, tuple], arrows: list[tuple[str, str, str]]) -> None:
-    """Draw boxes of text and arrows between them.
+def draw_box(ax: Any, place: tuple, words: str, ink: str, locked: bool = False) -> None:
+    """Draw a box of text, with a lock in its corner where what it holds is frozen.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-    boxes : dict
-        Name -> x, y, words and colour.
-    arrows : list of (start, end, words)
-        An arrow has the colour of its end where that is an eye's, else of its start where that is,
-        else black.
+    place : (x, y, width, height)
+        Centre and size, in data units.
+    words, ink : str
+        Text, and colour of the frame.
+    locked : bool
     """
-    patches, eyes = {}, (COLORS["left"], COLORS["right"])
-    for name, (x, y, words, ink) in boxes.items():
-        frame = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": ink, "lw": 1.5}
-        look = {"ha": "center", "va": "center", "fontsize": 8.5, "linespacing": 1.4}
-        patches[name] = ax.text(x, y, words, bbox=frame, **look).get_bbox_patch()
-    for start, end, words in arrows:
-        inks = [boxes[name][3] for name in (end, start) if boxes[name][3] in eyes]
-        places = np.array([boxes[end][:2], boxes[start][:2]])
-        look = {"arrowstyle": "-|>", "lw": 1.3, "color": (inks or [COLORS["ink"]])[0]}
-        look |= {"patchA": patches[start], "patchB": patches[end]}
-        ax.annotate("", *places, arrowprops=look)
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1} if words else None
-        ax.text(*places.mean(0) + (1, 1), words, fontsize=8, bbox=ground)
-    ax.set_axis_off()
+    x, y, width, height = place
+    corner = (x - width / 2, y - height / 2)
+    frame = {"boxstyle": "round,pad=0,rounding_size=1", "facecolor": "white", "edgecolor": ink}
+    ax.add_patch(FancyBboxPatch(corner, width, height, lw=1.5, zorder=3, **frame))
+    look = {"ha": "center", "va": "center", "fontsize": 8.5, "linespacing": 1.35, "zorder": 4}
+    ax.text(x, y, words, **look)
+    if locked:
+        left, top = corner[0] + width - 2.2, corner[1] + height
+        ax.add_patch(Rectangle((left - 1, top - 1.3), 2, 1.9, color=COLORS["ink"], zorder=5))
+        bow = {"theta1": 0, "theta2": 180, "color": COLORS["ink"], "lw": 1.3, "zorder": 5}
+        ax.add_patch(Arc((left, top + 0.6), 1.3, 2, **bow))
 
 
-@drawn
-def algorithm_three() -> Figure:
-    """The paper's Algorithm 3 as a flow: who is seen by which step, and what passes from one to the
-    next.
-    """
-    ink, method = COLORS["ink"], METHODS["exact"].color
-    boxes = {
-        "train": (12, 62, "training patients\n(images, responses)", ink),
-        "held": (12, 22, "held-out patients\n(images, responses)", COLORS["grey"]),
-        "warm": (42, 62, "1. warm-up\nempirical loss", METHODS["empirical"].color),
-        "estimate": (42, 22, "2. estimate\n$\\hat\\sigma$, $\\hat\\Gamma$ from outputs", method),
-        "copula": (74, 62, "3. copula loss\n$\\hat\\sigma$, $\\hat\\Gamma$ held fixed", method),
-        "control": (
-            74,
-            90,
-            "control: empirical loss,\nsame start and epochs",
-            METHODS["empirical"].color,
-        ),
-        "predict": (74, 22, "new patients:\nfour outputs, four cells", ink),
-    }
-    arrows = [
-        ("train", "warm", ""),
-        ("warm", "copula", "weights"),
-        ("warm", "estimate", "outputs for\nheld-out patients"),
-        ("held", "estimate", ""),
-        ("estimate", "copula", r"$\hat\sigma$, $\hat\Gamma$"),
-        ("warm", "control", ""),
-        ("copula", "predict", ""),
-    ]
-    figure, ax = new_figure(3.9)
-    ax.set(xlim=(0, 88), ylim=(12, 98))
-    draw_flow(ax, boxes, arrows)
-    return figure
+def draw_arrow(ax: Any, start: tuple, end: tuple, ink: str, words: str = "") -> None:
+    """Draw an arrow between two points, with words beside its middle."""
+    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.3, "color": ink})
+    middle = (start[0] + end[0]) / 2 + 1, (start[1] + end[1]) / 2
+    ax.text(*middle, words, fontsize=8, va="center", color=COLORS["grey"])
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def test_help_lists_the_commands_that_exist_and_no_other(capsys):
         (["fit", "--mean", "128"], 2, "at least 0 and at most 1"),
         (["fit", "--epochs", "1.5"], 2, "'1.5': give a whole number"),
         (["fit", "--learning-rate", "nan"], 2, "'nan': give a number"),
+        (["fit", "--level", "90"], 2, "at most 0.999"),
         (["report", "--within", "AL"], 2, "'AL': give a number"),
         (["report", "--prevalence", "HM=5"], 2, "at most 1"),
         (["verify", "--seed=-1"], 2, "'-1': give a whole number of at least 0"),
@@ -84,6 +85,12 @@ def test_words_that_are_no_command(capsys, words, status, said):
             ModuleNotFoundError("No module named 'timm.models'", name="timm.models"),
             2,
             "the package 'timm.models' is not installed; pip install 'cevit-lib[vit]'",
+        ),
+        (
+            RuntimeError("CPUAllocator: can't allocate memory"),
+            2,
+            "out of memory (CPUAllocator: can't allocate memory); make the batch or the "
+            "photographs smaller.",
         ),
         (
             OSError(28, "No space left on device", "a.json"),
@@ -128,6 +135,7 @@ def test_a_fault_of_ours_is_a_sentence_that_says_where_and_keeps_the_whole_accou
             "--window is for --data synthetic and would",
         ),
         (["fit", "--data", "synthetic", "--layout", "x"], "--layout is for --csv and would"),
+        (["fit", "--data", "synthetic", "--colour", "1"], "--colour is for --csv or --data grape"),
         (["fit", "--data", "synthetic", "--pretrained"], "--backbone tiny, which has none"),
     ],
     ids=str,

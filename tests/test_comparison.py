@@ -23,27 +23,13 @@ def test_a_constant_gain_has_no_d_z_but_a_signed_d_av():
     assert cohen_d_av(b - 0.5, b) < 0 < cohen_d_av(b + 0.5, b)
 
 
-def test_agrees_with_scipy_and_keeps_the_sign():
+def test_the_plain_test_is_scipys_and_the_sign_is_kept():
     rng = np.random.default_rng(1)
     b = rng.normal(size=20)
     a = b - 0.3 + 0.2 * rng.normal(size=20)
     found, wanted = compare_paired(a, b), stats.ttest_rel(a, b)
-    assert found.t == pytest.approx(wanted.statistic) and found.p == pytest.approx(wanted.pvalue)
-    interval = wanted.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    assert found.t == pytest.approx(found.d_z * np.sqrt(20))
+    assert found.p == pytest.approx(wanted.pvalue) and found.folds == 20
     assert found.d_z < 0 and found.difference < 0 and found.p_corrected > found.p
-
-
-def test_datasets_are_the_independent_unit():
-    rng = np.random.default_rng(2)
-    labels = np.repeat(np.arange(6), 5)
-    a = rng.normal(size=6)[labels] + 0.01 * rng.normal(size=30)
-    found = compare_paired(a, np.zeros(30), datasets=labels)
-    means = [a[labels == k].mean() for k in range(6)]
-    assert found.p_datasets == pytest.approx(stats.ttest_1samp(means, 0).pvalue)
-    assert found.smallest_sign_p == 2 / 2**6 and found.datasets == 6
-    assert np.isnan(compare_paired(a[:5], np.zeros(5)).p_datasets)
 
 
 def test_corrected_test_keeps_its_level_where_the_plain_one_does_not():
@@ -67,7 +53,8 @@ def test_the_corrected_interval_belongs_to_the_corrected_test(shift):
     outside = found.low_corrected > 0 or found.high_corrected < 0
     assert outside == (found.p_corrected < 0.05)
     # 1 / 50 + 1 / 4 in place of 1 / 50
-    wider = (found.high_corrected - found.low_corrected) / (found.high - found.low)
+    plain = stats.ttest_1samp(a, 0).confidence_interval(0.95)
+    wider = (found.high_corrected - found.low_corrected) / (plain.high - plain.low)
     assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
 
 

@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from cevit_lib.encoder import BiChannelViT, class_token_attention
+from cevit_lib.encoder import BiChannelViT
 from cevit_lib.encoder.weights import IMAGENET
 from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, WeightsWarning
 from cevit_lib.training import Fit, Standardisation, load_model, save_model
@@ -257,10 +257,3 @@ def test_a_size_that_would_lose_an_edge_is_refused(size, patch, told):
 def test_a_name_that_is_none_is_told_in_a_sentence(name):
     with pytest.raises(ParameterError):
         encoder(name)
-
-
-def test_attention_of_registers_is_left_out_and_of_rotary_positions_refused():
-    seen = class_token_attention(encoder(REGISTERS), photographs())
-    assert seen.shape == (2, 2, 2, 2, 4, 4) and (seen.sum((-1, -2)) <= 1).all()
-    with pytest.raises(ParameterError, match="rotary positions"):
-        class_token_attention(encoder(V3), photographs())

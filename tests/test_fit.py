@@ -64,14 +64,6 @@ def test_each_fold_ends_with_a_valid_record(done):
     assert len({record["data"]["split"] for record in records}) == 3
 
 
-def test_every_patient_is_predicted_once_by_a_fit_without_him(done):
-    table = pd.read_csv(done / "table.csv", comment="#", dtype={"id": str})
-    assert list(table["id"]) == [f"S{i:05d}" for i in range(90)]
-    for record in map(read_record, (done / "fit-synthetic").glob("*.json")):
-        part = table[table["fold"] == record["configuration"]["fold"]]
-        assert set(part["id"]) == set(record["predictions"]["id"])
-
-
 def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, capsys, monkeypatch):
     def forbidden(*arguments, **keywords):
         raise TrainingError("fitted twice")

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from cevit_lib.clinic import cli
-from cevit_lib.clinic.augment import augment
 from cevit_lib.clinic.covariates import with_categories
-from cevit_lib.clinic.fold import units_of
+from cevit_lib.clinic.fold import augment, units_of
 from cevit_lib.clinic.options import ARMS
 from cevit_lib.clinic.progress import Watch, stages_of
 from cevit_lib.clinic.words import in_options

@@ -11,10 +11,14 @@ from scipy.stats import norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cevit_lib.clinic import cli
-from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
-from cevit_lib.clinic.pooled import fit_records, pool
-from cevit_lib.clinic.predict import memory_in_words
-from cevit_lib.clinic.tables import eye_of, pairs_of, patient_table
+from cevit_lib.clinic.report import fit_records, pool
+from cevit_lib.clinic.tables import (
+    conditional_interval,
+    eye_of,
+    marginal_interval,
+    pairs_of,
+    patient_table,
+)
 from cevit_lib.copula import (
     CopulaLoss,
     CopulaParameters,
@@ -23,7 +27,6 @@ from cevit_lib.copula import (
     condition_on,
 )
 from cevit_lib.datasets import SyntheticPairs
-from cevit_lib.errors import TrainingError
 from cevit_lib.records.store import read_record
 from cevit_lib.training import Fit, Predictions, Standardisation, predict_outputs
 from studies.your_eyes.practice import find_row, practice_eyes, read_rows, write_rows
@@ -219,7 +222,6 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     assert cevit(*words) == 0
     said = capsys.readouterr().out
     assert "nobody has it observed: AL_OS, HM_OS" in said and "nan" not in said
-    assert "HM_OD: the same in everybody" in said
     write_rows(new / "eyes.csv", [[*row[:2], "", "", row[4]] for row in rows])
     assert "no response was observed" in said_by(capsys, *words)
 
@@ -235,7 +237,6 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("fit --csv {csv} --data synthetic", "--data grape or synthetic"),
         ("predict --model {models} {eyes} {new}", "{models}/all"),
         ("predict --model {nowhere} {eyes} {new}", "is no saved model"),
-        ("predict {model} {eyes} {new} --level 90", "level=90"),
         ("predict {model} {eyes} {new} --layout {other}", "Use the model's own layout"),
         ("fit {eyes} {layout} --final", "--final"),
         ("fit --csv {csv} --images {nowhere} {layout}", "does not exist"),
@@ -445,18 +446,6 @@ def test_outputs_leave_the_device_before_they_become_float64(monkeypatch):
         torch.nn.Identity(), Standardisation.none(2), None, [], data.responses, 2, data.domains
     )
     assert predict_outputs(known, data).dtype == torch.float64
-
-
-def test_lack_of_memory_names_batch_size_and_accumulation():
-    with pytest.raises(
-        TrainingError, match="--batch-size smaller, or keep it and set --accumulation"
-    ):
-        with memory_in_words("cuda"):
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    with pytest.raises(RuntimeError, match="other"), memory_in_words("cuda"):
-        raise RuntimeError("other")
-    with pytest.raises(TrainingError, match="^epoch 3: out of memory$"), memory_in_words("cuda"):
-        raise TrainingError("epoch 3: out of memory")
 
 
 def test_a_table_without_a_layout_is_recognised_or_asked_about(eyes, tmp_path, capsys):

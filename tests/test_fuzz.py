@@ -176,7 +176,7 @@ def run(told: list[str], full: bool, places) -> None:
         )
         patch.setattr("cevit_lib.clinic.performance.Judged.performance.__defaults__", (4,))
         patch.setattr("cevit_lib.clinic.download._ask", cut(DataError, "it would ask"))
-        patch.setattr("cevit_lib.clinic.download._retrieve", cut(DataError, "it would fetch"))
+        patch.setattr("cevit_lib.clinic.download.fetch", cut(DataError, "it would fetch"))
         if full:
             patch.setattr(os, "fsync", _full)
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
+from scipy.stats import truncnorm
 
 from cevit_lib.copula import CopulaParameters, condition_on
 from cevit_lib.normal import bivariate_normal_cdf
@@ -106,7 +107,22 @@ def test_the_update_in_javascript_is_condition_on(run, label, strength):
         assert ((z - mean) ** 2 * curve).sum() == pytest.approx(said[1] ** 2, abs=1e-4)
 
 
-@pytest.mark.parametrize("made", [interactive.moving_cells, interactive.moving_update])
+def test_what_a_label_leaves_of_a_hidden_error_in_javascript(run):
+    rng = np.random.default_rng(5)
+    mean, q = rng.uniform(-1, 1, 40), rng.uniform(-3, 3, 40)
+    sd, label = rng.uniform(0.5, 1, 40), rng.integers(0, 2, 40)
+    rows = np.stack([mean, sd, q, label], 1).tolist()
+    made = "const t = c.truncated(...v); return [t.mean, t.sd, t.density(0.3)];"
+    said = np.array(run(f"{rows}.map((v) => {{ {made} }})"))
+    cut = (-q - mean) / sd
+    law = truncnorm(np.where(label, cut, -np.inf), np.where(label, np.inf, cut), mean, sd)
+    np.testing.assert_allclose(said, np.stack([law.mean(), law.std(), law.pdf(0.3)], 1), atol=1e-7)
+
+
+MADE = [interactive.moving_cells, interactive.moving_update, interactive.moving_e_step]
+
+
+@pytest.mark.parametrize("made", MADE)
 def test_a_moving_figure_is_whole_by_itself(made):
     figure = made()
     html = figure._repr_html_()

@@ -167,7 +167,7 @@ def test_what_cannot_be_estimated_is_refused_before_a_step(data, chosen, error, 
     "setting", [{"every": 0}, {"every": 1.5}, {"held_out_share": 1.0}, {"folds": 1}]
 )
 def test_settings_out_of_range_are_one_sentence(setting):
-    with pytest.raises(ParameterError, match="give whole epochs from 1, a share above 0"):
+    with pytest.raises(ParameterError, match=f"{next(iter(setting))}=.*give"):
         OneStage(**setting)
     with pytest.raises(ParameterError, match="give 'held-out', 'train' or 'cross-fitted'"):
         OneStage(estimate_on="test")

@@ -54,6 +54,16 @@ def test_a_colab_button_opens_a_notebook_that_exists():
     assert sphinx_extension.colab_address("book/preface", "owner/name", __version__) is None
 
 
+def test_a_page_is_edited_where_its_text_lies():
+    for name in pages.contents(ROOT):
+        address = sphinx_extension.source_address(name, "owner/name")
+        if "/api/" in name:
+            assert address is None
+        else:
+            place = address.removeprefix("https://github.com/owner/name/edit/main/")
+            assert place != address and (ROOT / place).is_file()
+
+
 def test_colab_notebooks_have_a_guarded_set_up_cell_pinned_to_the_release(tmp_path):
     made = publication.write_colab("owner/name", tmp_path)
     assert [path.name for path in made] == [path.name for path in COPIES]

@@ -1,6 +1,6 @@
 """One object for a study: it fits what is missing and says what a page may draw."""
 
-import time
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from cevit_lib.records import add_arms, load_records
 from cevit_lib.records.recipes import STUDIES
 from cevit_lib.records.store import refuse_unpublishable
 from studies.__main__ import main
+from studies.simulation.settings import SMOKE
 from studies.study import Study, find, replications
 
 NAME = "planted-study"
@@ -56,19 +57,21 @@ def test_only_what_is_missing_is_fitted(tmp_path):
 def test_a_run_says_on_what_it_fits_how_long_it_will_take_and_that_it_is_at_work(
     tmp_path, monkeypatch
 ):
-    told = []
+    told, at_work = [], threading.Event()
+
+    def report(line):
+        told.append(line)
+        if line == f"{NAME}: at work for 0 min":
+            at_work.set()
 
     def slow(configuration, seed, scale, **device):
-        deadline = time.monotonic() + 10
-        while not any("at work" in line for line in told) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert at_work.wait(10)
         return fit(configuration, seed, scale)
 
     monkeypatch.setattr("studies.study.HEARTBEAT_SECONDS", 0.01)
-    Study(NAME, settings, slow).run("smoke", tmp_path, ("cpu",), [0, 1], told.append)
+    Study(NAME, settings, slow).run("smoke", tmp_path, ("cpu",), [0, 1], report)
     said = "\n".join(told)
     assert "2 fits on cpu; the first one's time tells how long" in said
-    assert f"{NAME}: at work for 0 min" in said
     assert "1 of 2 fits made after" in said and "about 0.0 hours left" in said
 
 
@@ -147,42 +150,21 @@ def test_a_new_arm_is_added_and_nothing_else_moves(tmp_path, monkeypatch):
     assert study.refit(before[0])["metrics"] == before[0]["metrics"]
 
 
-def small(study: str, arms: list[str]) -> tuple[dict, int]:
-    """One fit at smoke size, without weights that would have to be made first."""
-    if study == "ablation":
-        from studies.ablation.settings import SMOKE
-
-        return SMOKE | {"weights": "random", "adapters": True, "arms": arms}, 0
-    from studies.simulation.settings import SMOKE
-
-    return SMOKE | {"dataset": 100, "n": 200, "arms": arms}, 0
-
-
-@pytest.mark.parametrize(
-    "name", ["simulation-tuning", pytest.param("ablation", marks=pytest.mark.weekly)]
-)
-def test_an_arm_that_is_fitted_later_is_the_arm_of_a_fit_of_all(name, tmp_path):
+def test_an_arm_that_is_fitted_later_is_the_arm_of_a_fit_of_all(tmp_path):
     arms, last = ["empirical", "independence", "fmcem"], "fmcem"
-    asked = {"few": small(name, arms[:2]), "all": small(name, arms)}
-    few, whole = (replace(find(name), settings=lambda _, a=a: [a]) for a in asked.values())
+    asked = [({**SMOKE, "dataset": 100, "n": 200, "arms": some}, 0) for some in (arms[:2], arms)]
+    study = find("simulation-tuning")
+    few, whole = (replace(study, settings=lambda _, fit=fit: [fit]) for fit in asked)
     (before,) = few.run("smoke", tmp_path / "grown", ("cpu",))
     (grown,) = whole.run("smoke", tmp_path / "grown", ("cpu",))
     (at_once,) = whole.run("smoke", tmp_path / "at once", ("cpu",))
     assert list(grown["arms"]) == arms and grown["id"] == before["id"] == at_once["id"]
     for part in ("metrics", "parameters", "predictions", "columns"):
         assert grown[part] == at_once[part], part
-        if isinstance(before[part], dict):
-            assert {key: grown[part][key] for key in before[part]} == before[part]
-    losses = [[row["loss"] for row in trace(r, last)] for r in (grown, at_once)]
-    assert losses[0] == losses[1] and trace(grown, "empirical") == trace(before, "empirical")
-    kept = before.keys() - {"arms", "metrics", "parameters", "predictions", "trace", "columns"}
-    assert all(grown[key] == before[key] for key in kept)
-
-
-def trace(record: dict, stage: str) -> list[dict]:
-    if isinstance(record["trace"], list):
-        return [row for row in record["trace"] if row["stage"] == stage]
-    return [{"loss": loss} for loss in record["trace"][stage]["loss"]]
+        own = before[part] or {}
+        assert {key: grown[part][key] for key in own} == own, "nothing of it moves"
+    assert grown["trace"][last]["loss"] == at_once["trace"][last]["loss"]
+    assert grown["trace"]["empirical"] == before["trace"]["empirical"]
 
 
 def test_a_page_gets_stored_records_or_smoke_ones_made_now(tmp_path):

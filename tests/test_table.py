@@ -82,12 +82,9 @@ def test_encodings_and_separators(tmp_path, encoding, separator):
 
 
 def test_decimal_commas(tmp_path):
-    text = long_text(";").replace(".", ",")
-    check(load(tmp_path, text))
-    minus = long_text(
-        ";", [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")]
-    )  # the typographic minus of a report
-    assert load(tmp_path, minus).y[0].tolist() == [24, 23, 0, 1]
+    check(load(tmp_path, long_text(";").replace(".", ",")))
+    minus = [("1", "OD", "23", "−7,5"), ("1", "OS", "24", "−2")]  # the minus of a report
+    assert load(tmp_path, long_text(";", minus)).y[0].tolist() == [24, 23, 0, 1]
     assert load(tmp_path, THREE, {**LONG, "decimal": ","}).y[0, :2].tolist() == [24.1, 23.456]
 
 

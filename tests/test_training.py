@@ -40,7 +40,7 @@ from cevit_lib.training import (
     save_model,
     streams,
 )
-from cevit_lib.training import feasible as module
+from cevit_lib.training import whole as module
 
 NAME = "vit_tiny_patch16_224"
 SMALL = dict(img_size=9, patch_size=3, in_chans=1, embed_dim=24, depth=1, num_heads=2)
@@ -235,6 +235,10 @@ def test_a_fit_that_cannot_succeed_stops_and_says_why(changes, recipe, told):
 # -------------------
 
 
+def patients(fit, part: str):
+    return fit.steps.networks.parts.get(part)
+
+
 @pytest.fixture(scope="module")
 def feasible():
     recipes = {"warm_up": Recipe(5, 3e-3, 40), "copula": Recipe(2, 3e-4, 40)}
@@ -243,13 +247,13 @@ def feasible():
 
 def test_stages_follow_each_other_and_the_estimate_is_of_held_out_patients(feasible):
     assert [e["stage"] for e in feasible.copula.trace] == ["warm-up"] * 5 + ["copula"] * 2
-    assert len(feasible.warm_up.trace) == 5 and len(feasible.held_out) == 30
-    assert set(feasible.seen.ids).isdisjoint(feasible.held_out.ids)
+    assert len(feasible.warm_up.trace) == 5 and len(patients(feasible, "held-out")) == 30
+    assert set(patients(feasible, "train").ids).isdisjoint(patients(feasible, "held-out").ids)
     data = draw(20, seed=3)
     both = (predict_outputs(fit, data) for fit in (feasible.warm_up, feasible.copula))
     assert not torch.equal(*both)
-    outputs = predict_outputs(feasible.warm_up, feasible.held_out)
-    again = ExactEM().fit(outputs, feasible.held_out.y).parameters_
+    outputs = predict_outputs(feasible.warm_up, patients(feasible, "held-out"))
+    again = ExactEM().fit(outputs, patients(feasible, "held-out").y).parameters_
     torch.testing.assert_close(feasible.parameters.correlation, again.correlation)
     torch.testing.assert_close(feasible.parameters.scale, again.scale)  # raw units
 
@@ -267,7 +271,12 @@ def test_copula_training_lowers_the_copula_loss(feasible):
     scale = feasible.warm_up.standardisation
     loss = CopulaLoss(scale.parameters_inside(feasible.parameters), reduction="mean")
     before, after = (
-        float(loss(scale.apply(predict_outputs(fit, feasible.seen)), scale.apply(feasible.seen.y)))
+        float(
+            loss(
+                scale.apply(predict_outputs(fit, patients(feasible, "train"))),
+                scale.apply(patients(feasible, "train").y),
+            )
+        )
         for fit in (feasible.warm_up, feasible.copula)
     )
     assert after < before
@@ -280,7 +289,7 @@ def test_other_places_to_estimate_on(monkeypatch):
     crossed = recipes | {"estimate_on": "cross-fitted", "folds": 2}
     for options, where in ((crossed, "cross-fitted"), ({"preset": "paper"}, "train")):
         fit = fit_feasible_cevit(build(), data, rng=np.random.default_rng(0), **options)
-        assert fit.held_out is None and len(fit.seen) == 120
+        assert patients(fit, "held-out") is None and len(patients(fit, "train")) == 120
         assert fit.copula.notes["estimate_on"] == where
     assert type(fit.estimator).__name__ == "FastMCEM"
     assert fit.copula.standardisation.sd.tolist() == [1.0, 1.0]  # raw units

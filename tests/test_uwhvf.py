@@ -1,9 +1,8 @@
 """UWHVF: left eye first, a label with a trend of its own, short series and lone eyes counted, the
 counts of the real tables."""
 
-import csv
-
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -92,19 +91,12 @@ def test_the_real_tables_have_their_counts_and_values(uwhvf_folder):
     assert len(data) == 942 and data.complete.all() and len(everybody) == 942 + 133
     assert not torch.isnan(data.covariates).any()
     # each value against the files themselves, read by another way
-    rows = {}
-    for name in ("Series_Summary", "Cluster_Slope_MTD", "Cluster_pvalue_MTD"):
-        with open(uwhvf_folder / f"{name}.csv", newline="") as file:
-            lines = list(csv.reader(file))
-        rows[name] = {
-            f"{line[0]}_{line[1]}" if name == "Series_Summary" else line[0]: line for line in lines
-        }
-    for i, patient in enumerate(data.ids):
-        for j, eye in enumerate(("Left", "Right")):
-            key = f"{patient}_{eye}"
-            assert data.y[i, j].item() == float(rows["Series_Summary"][key][-2])
-            slopes, p_values = (
-                np.array(rows[name][key][1:], dtype=float)
-                for name in ("Cluster_Slope_MTD", "Cluster_pvalue_MTD")
-            )
-            assert data.y[i, 2 + j].item() == ((slopes < 0) & (p_values < 0.01)).any()
+    series, slopes, p_values = (
+        pd.read_csv(uwhvf_folder / f"{name}.csv", dtype={"PatID": str})
+        for name in ("Series_Summary", "Cluster_Slope_MTD", "Cluster_pvalue_MTD")
+    )
+    series["falls"] = ((slopes.iloc[:, 1:] < 0) & (p_values.iloc[:, 1:] < 0.01)).any(axis=1)
+    assert (slopes.iloc[:, 0] == series["PatID"] + "_" + series["Eye"]).all()
+    sides = series.pivot(index="PatID", columns="Eye", values=["Slope_MTD", "falls"])
+    order = [(name, eye) for name in ("Slope_MTD", "falls") for eye in ("Left", "Right")]
+    np.testing.assert_array_equal(data.y, sides.loc[list(data.ids), order].astype(float))

@@ -4,10 +4,9 @@
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
 - fields of classes stand in the reference once, with what the docstring says of them;
 - in the text, the first mention of a public name on a page leads to its entry in the reference;
-- a page made from a notebook gets a button that opens it on Colab, if the book is built for a
-public repository
-  (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow sets); without one there is no
-  such button.
+- a page gets buttons that lead to its source, and to Colab where it is a notebook, if the book is
+  built for a public repository (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow
+  sets).
 """
 
 from __future__ import annotations
@@ -37,20 +36,30 @@ def colab_address(page: str, repository: str, version: str) -> str | None:
     return f"{COLAB}/{repository}/blob/{BRANCH}/v{version}/{path.name}.ipynb"
 
 
-def _add_button(app, pagename: str, templatename: str, context: dict, doctree) -> None:
-    repository = os.environ.get("CEVIT_REPOSITORY")
-    address = colab_address(pagename, repository, app.config.release) if repository else None
-    if address:
-        context.setdefault("header_buttons", []).append(
-            {
-                "type": "link",
-                "url": address,
-                "text": "Colab",
-                "tooltip": "Open this notebook on Colab",
-                "icon": "fas fa-rocket",
-                "label": "colab-button",
-            }
-        )
+def source_address(page: str, repository: str) -> str | None:
+    """Return where a page's text is edited, or None for a page that is made from the library."""
+    path = PurePosixPath(page)
+    if path.parent.name == "executed":
+        path = PurePosixPath("notebooks") / path.name
+    elif path.parent.name != "book":
+        return None
+    return f"https://github.com/{repository}/edit/main/{path}.md"
+
+
+def _add_buttons(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    if not (repository := os.environ.get("CEVIT_REPOSITORY")):
+        return
+    colab = colab_address(pagename, repository, app.config.release)
+    home, edit = f"https://github.com/{repository}", source_address(pagename, repository)
+    for address, text, tooltip, icon in (
+        (colab, "Colab", "Open this notebook on Colab", "fas fa-rocket"),
+        (edit, "Edit", "Suggest a change of this page", "fas fa-pencil"),
+        (home, "Repository", "Code, records and issues", "fab fa-github"),
+    ):
+        button = {"type": "link", "url": address, "text": text, "tooltip": tooltip, "icon": icon}
+        if address:
+            label = f"{text.lower()}-button"
+            context.setdefault("header_buttons", []).append(button | {"label": label})
 
 
 def _share_with_one_file(app) -> None:
@@ -136,5 +145,5 @@ def setup(app) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon
     app.connect("doctree-read", _space_names)
     app.connect("doctree-resolved", _link_names)
-    app.connect("html-page-context", _add_button)
+    app.connect("html-page-context", _add_buttons)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

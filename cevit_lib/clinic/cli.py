@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from cevit_lib import __version__
 from cevit_lib.clinic.words import in_options, say_aside
 from cevit_lib.edge import check_output, guarded
-from cevit_lib.errors import CevitError, OutputError
+from cevit_lib.errors import CevitError
 from cevit_lib.paths import granted_cores
 
 OPTIONS = "cevit_lib.clinic.options"
@@ -147,9 +147,6 @@ def _run(options: argparse.Namespace) -> int:
     given = {name: path for name in outputs if (path := getattr(options, name, None)) is not None}
     for name, path in given.items():
         check_output(path, outputs[name], f"--{name}", named)
-    files = [os.path.abspath(path) for name, path in given.items() if outputs[name] == "file"]
-    if len(set(files)) < len(files):
-        raise OutputError(f"{files[0]} is named for two outputs; give each its own file.")
     if granted_cores() < (os.cpu_count() or 1):  # torch would start a thread for every one there is
         os.environ.setdefault("OMP_NUM_THREADS", str(granted_cores()))
     os.environ["MATPLOTLIBRC"] = os.devnull  # a report does not look as the user's own figures do

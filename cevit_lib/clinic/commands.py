@@ -20,12 +20,10 @@ from cevit_lib.clinic.configuration import (
     study_of,
 )
 from cevit_lib.clinic.devices import claim
-from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import hashed
 from cevit_lib.clinic.performance import usual_of
-from cevit_lib.clinic.pooled import unsettled
-from cevit_lib.clinic.predict import memory_in_words
 from cevit_lib.clinic.progress import stages_of, watching
+from cevit_lib.clinic.report import arm_means, unsettled
 from cevit_lib.clinic.tables import own_or_new, prediction_table, write_table
 from cevit_lib.clinic.words import in_options
 from cevit_lib.copula import MOST_TOGETHER
@@ -34,7 +32,7 @@ from cevit_lib.edge import check_output
 from cevit_lib.errors import CevitError, DataError, OutputError, ParameterError
 from cevit_lib.records import find_record, record_id, write_record
 from cevit_lib.records.store import record_path, scratch_folder
-from cevit_lib.training import NOT_CLINICAL, Checkpoint, Fit, processes, save_model
+from cevit_lib.training import Checkpoint, Fit, processes, save_model
 
 IN_PAIRS = (
     "{} labels a patient are too many to be taken together: the copula stage trains, and unless "
@@ -58,13 +56,12 @@ def run_fit(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Stop before any work where an option cannot be meant, or somebody's file would be lost."""
-    tail(options.level)
     if options.final and options.save is None:
         raise ParameterError(
             "--final fits a model for new patients; say where it goes by --save FOLDER."
         )
     if options.table is not None:
-        own_or_new(options.table, f"# {NOT_CLINICAL}")
+        own_or_new(options.table)
     wrong = [fold for fold in options.fold or () if not 1 <= fold <= options.folds]
     if wrong:
         raise ParameterError(f"--fold {wrong[0]}: there are folds 1 to {options.folds}.")
@@ -143,11 +140,8 @@ class FoldOfFit:
         if options.checkpoint is not None:  # named by the record that it will end in
             name = f"{study_of(self.configuration)}-{record_id(*self.identity)}"
             checkpoint = Checkpoint(options.checkpoint / name)
-        means = one_fold.Means(options.device, options.weights, checkpoint)
-        with memory_in_words(options.device):
-            record, fitted = one_fold.fit_fold(
-                self.configuration, options.seed, self.data, options.scale, means
-            )
+        what = self.configuration, options.seed, self.data, options.scale, options.weights
+        record, fitted = one_fold.fit_fold(*what, device=options.device, checkpoint=checkpoint)
         if writes:
             if new:
                 _write(record, options.results)
@@ -187,14 +181,10 @@ def _save(fitted: Fit, folder: Path, record: dict[str, Any], data: PairedEyes) -
 
 
 def _one_line(record: dict[str, Any]) -> str:
-    values = record["metrics"]["copula"]["values"] if record["metrics"] else {}
-    shown = [
-        f"{name} {value:.3g}"
-        for name, value in values.items()
-        if name.startswith(("MAE", "AUC")) and value is not None
-    ]
-    seconds = f"{record['times']['total_seconds']:.0f} s"
-    return ", ".join([f"record {record['id']}", seconds, *shown])
+    values = record["metrics"].get("copula", {"values": {}})["values"]
+    known = {name: value for name, value in values.items() if value is not None}
+    shown = [f"{name} {known[name]:.3g}" for name in known if name.startswith(("MAE", "AUC"))]
+    return ", ".join([f"record {record['id']}, {record['times']['total_seconds']:.0f} s", *shown])
 
 
 def _report(records: list[dict], data: PairedEyes, options: argparse.Namespace) -> None:
@@ -206,14 +196,9 @@ def _report(records: list[dict], data: PairedEyes, options: argparse.Namespace) 
     source = f"{data.name}, {done}, cross-validated by patient, intervals {options.level:.0%}"
     write_table(table, path, f"{source}, records {first['id']} and further")
     print(f"{done}; predictions of {len(table)} patients in {path} (not for clinical use)")
-    for name, metrics in first["metrics"].items():
-        parts = []
-        for key in metrics["values"]:
-            values = [record["metrics"][name]["values"][key] for record in records]
-            seen = [value for value in values if value is not None]
-            some = f" ({len(seen)})" if len(seen) < len(values) else ""  # of how many folds
-            if seen:
-                parts.append(f"{key} {sum(seen) / len(seen):.3g}{some}")
-        print(f"  {name}: {'; '.join(parts)}")
+    for arm, means in arm_means(records).items():
+        print(
+            f"  {arm}: {'; '.join(f'{metric} {mean}' for metric, mean in means.dropna().items())}"
+        )
     for line in unsettled(records):
         print(line)

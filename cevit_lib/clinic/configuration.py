@@ -31,6 +31,7 @@ APPLIES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "data_folder": (None, ("grape",)),
     **dict.fromkeys(("images", "size"), (None, ("table", "grape"))),
     "mirror": (False, ("table", "grape")),
+    **dict.fromkeys(("rotation", "colour"), (0, ("table", "grape"))),
     "n": (2000, ("synthetic",)),
     "window": (None, ("synthetic",)),
 }
@@ -153,6 +154,9 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         key: value if getattr(options, key) is None else getattr(options, key)
         for key, value in DEFAULTS[data["name"]].items()
     }
+    asked = {name: most for name in ("rotation", "colour") if (most := getattr(options, name))}
+    if options.compile and (asked or data.get("layout", {}).get("covariates")):
+        raise ParameterError("--compile does not go with --rotation, --colour or covariates.")
     given, rank = options.weights is not None, options.lora_rank
     pretrained = options.pretrained or ":" in options.backbone  # a folder or a hub's name has some
     if pretrained and (given or options.backbone == "tiny"):
@@ -194,21 +198,8 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "fold": fold,
         **algorithm,
         **_estimator_settings(options),
-        **_augmentation(options, data),
+        **({"augmentation": asked} if asked else {}),
     }
-
-
-def _augmentation(options: argparse.Namespace, data: dict[str, Any]) -> dict[str, Any]:
-    """Return how photographs are changed in training; a plain fit's identity does not name it."""
-    chosen = {"rotation": options.rotation, "colour": options.colour}
-    asked = {name: number for name, number in chosen.items() if number}
-    if asked and data["name"] == "synthetic":
-        raise ParameterError(
-            "--rotation and --colour change photographs; --data synthetic has none."
-        )
-    if options.compile and (asked or data.get("layout", {}).get("covariates")):
-        raise ParameterError("--compile does not go with --rotation, --colour or covariates.")
-    return {"augmentation": asked} if asked else {}
 
 
 def labels_of(data: dict[str, Any]) -> int:

@@ -33,15 +33,11 @@ def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in declared.items():
         words = _words(read, text, cells.frame)
-        if len(words) > MOST_WORDS:
+        if len(words) == 1 or len(words) > MOST_WORDS:
             raise DataError(
-                f"covariate {name!r}: its column holds {len(words)} different words, such as "
-                f"{', '.join(words[:3])}; give a number, or a rule such as '{text} == {words[0]}'."
-            )
-        if len(words) == 1:
-            raise DataError(
-                f"covariate {name!r}: its column holds only {words[0]!r} and tells nobody apart; "
-                "take it out of the layout."
+                f"covariate {name!r}: its column holds {len(words)} different words "
+                f"({', '.join(words[:3])}), where 2 to {MOST_WORDS} tell patients apart; give a "
+                f"number, a rule such as '{text} == {words[0]}', or take it out of the layout."
             )
         found |= {f"{name} {word}": _rule(text, word, words) for word in words[1:]} or {name: text}
     return layout | {"covariates": found}
@@ -63,8 +59,8 @@ def _words(read: Any, text: Any, frame: pd.DataFrame) -> list[str]:
     columns = {rule.column for rule in rules}
     if any(rule.comparison for rule in rules) or len(columns) > 1 or not columns <= set(frame):
         return []
-    seen = Counter(folded(cell) for cell in frame[columns.pop()] if not read.is_missing(cell))
-    seen = Counter({word: count for word, count in seen.items() if not UNKNOWN.fullmatch(word)})
-    if all(NUMBER.fullmatch(word.replace(",", ".").replace("−", "-")) for word in seen):
+    words = [folded(cell) for cell in frame[columns.pop()] if not read.is_missing(cell)]
+    words = sorted(word for word in words if not UNKNOWN.fullmatch(word))
+    if all(NUMBER.fullmatch(word.replace(",", ".").replace("−", "-")) for word in words):
         return []
-    return [word for word, _ in sorted(seen.items(), key=lambda pair: (-pair[1], pair[0]))]
+    return [word for word, _ in Counter(words).most_common()]

@@ -6,7 +6,8 @@ import argparse
 import os
 import platform
 import re
-from importlib import metadata, util
+from collections import Counter
+from importlib import metadata
 from pathlib import Path
 
 from cevit_lib import __version__
@@ -65,14 +66,11 @@ def packages(faults: list[str]) -> list[str]:
     lines = []
     for group, names in extras().items():
         versions = {name: installed(name) for name in names}
-        there = [f"{name} {version}" for name, version in versions.items() if version]
-        missing = ", ".join(name for name, version in versions.items() if version is None)
-        remedy = "pip install " + ("cevit-lib" if group == "core" else f"'cevit-lib[{group}]'")
-        lines.append(f"{group:9}" + ", ".join(there))
-        if missing:
+        lines.append(f"{group:9}" + ", ".join(f"{k} {v}" for k, v in versions.items() if v))
+        if missing := ", ".join(name for name, version in versions.items() if version is None):
+            remedy = "pip install " + ("cevit-lib" if group == "core" else f"'cevit-lib[{group}]'")
             lines.append(f"{'':9}not installed: {missing} ({remedy})")
-        if missing and group == "core":
-            faults.append(f"the core needs {missing}: {remedy}")
+            faults += [f"the core needs {missing}: {remedy}"] if group == "core" else []
     return [*lines, torch_pair(installed("torch"), installed("torchvision"), faults)]
 
 
@@ -86,80 +84,70 @@ def torch_pair(torch: str | None, torchvision: str | None, faults: list[str]) ->
         return "pair     torch and torchvision (of the extra vit) are not both installed"
     number = re.match(r"2\.(\d+)", torch)
     expected = f"0.{int(number.group(1)) + 15}." if number else ""
-    found, count = f"torch {torch} and torchvision {torchvision}", len(faults)
+    found, wrong = f"torch {torch} and torchvision {torchvision}", ""
+    if torch.partition("+")[2] != torchvision.partition("+")[2]:
+        wrong = f"{found} are different builds; install both from one index"
     if not torchvision.startswith(expected):
-        faults.append(
+        wrong = (
             f"torch {torch} needs torchvision {expected}*, but {torchvision} is installed; install "
             "both in one command"
         )
-    elif torch.partition("+")[2] != torchvision.partition("+")[2]:
-        faults.append(f"{found} are different builds; install both from one index")
-    return f"pair     {found} " + ("match" if len(faults) == count else "DO NOT MATCH")
+    faults += [wrong] if wrong else []
+    return f"pair     {found} {'DO NOT MATCH' if wrong else 'match'}"
 
 
 def devices(faults: list[str]) -> list[str]:
     """Return the devices that torch sees."""
-    if not util.find_spec("torch"):
-        return ["torch is not installed"]
     try:
         import torch
     except Exception as error:  # a broken build fails in many ways; the report is still printed
         faults.append(f"torch cannot be imported: {type(error).__name__}: {error}")
         return ["torch cannot be imported"]
-    lines = [f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"]
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    for index in range(count):
-        facts = torch.cuda.get_device_properties(index)
-        memory = f"{facts.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
-        lines.append(f"cuda:{index} {facts.name}, {memory}")
-    lines += [] if count else ["no CUDA device"]
-    return lines + (["mps (Apple GPU)"] if torch.backends.mps.is_available() else [])
+    cards = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
+    return [
+        f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads",
+        *(
+            f"cuda:{k} {card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
+            for k, card in enumerate(cards)
+        ),
+        *([] if cards else ["no CUDA device"]),
+        *(["mps (Apple GPU)"] if torch.backends.mps.is_available() else []),
+    ]
 
 
 def data() -> list[str]:
     """Return where each data set was looked for."""
-    named = os.environ.get("CEVIT_DATA")
-    if not named:
+    if not (named := os.environ.get("CEVIT_DATA")):
         return [
             f"CEVIT_DATA is not set; set it to the folder that holds {', '.join(DATA_SETS)} "
             "(the page on data says where they can be had)"
         ]
-    root = Path(named).expanduser()
-    return [f"CEVIT_DATA={named}" + ("" if root.is_dir() else " (no such folder)")] + [
-        f"{name}: found in {root / name}"
-        if (root / name).is_dir()
-        else f"{name}: not found (looked in {root / name})"
-        for name in DATA_SETS
+    places = {name: Path(named).expanduser() / name for name in DATA_SETS}
+    return [
+        f"{name}: {'found in' if place.is_dir() else 'not found, looked in'} {place}"
+        for name, place in places.items()
     ]
 
 
 def weights() -> list[str]:
     """Return the folders where timm looks for pretrained weights, and what is there."""
-    cache = _folder("XDG_CACHE_HOME", Path.home() / ".cache")
-    hub = _folder("HF_HUB_CACHE", _folder("HF_HOME", cache / "huggingface") / "hub")
-    checkpoints = _folder("TORCH_HOME", cache / "torch") / "hub" / "checkpoints"
-    models = sorted(
-        path.name.removeprefix("models--").replace("--", "/") for path in hub.glob("models--*")
-    )
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("HF_HOME", f"{cache}/huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    torch_home = os.environ.get("TORCH_HOME", f"{cache}/torch")
+    checkpoints = Path(torch_home).expanduser() / "hub" / "checkpoints"
+    models = (path.name.removeprefix("models--") for path in sorted(hub.glob("models--*")))
     files = sorted(path.name for path in checkpoints.glob("*") if path.is_file())
     return [
-        f"Hugging Face hub {hub}: {', '.join(models) or 'none found'} "
+        f"Hugging Face hub {hub}: {', '.join(models).replace('--', '/') or 'none found'} "
         "(HF_HOME or HF_HUB_CACHE moves it)",
         f"torch hub {checkpoints}: {', '.join(files) or 'none found'} (TORCH_HOME moves it)",
         "without them a backbone starts from random weights, or pretrained=True downloads them",
     ]
 
 
-def _folder(variable: str, usual: Path) -> Path:
-    return Path(os.environ.get(variable) or usual).expanduser()
-
-
 def records() -> list[str]:
     """Return how many records each study has."""
-    from cevit_lib.records.verify import stored_studies
-
     folder = results_folder()
-    counts = [
-        f"{study}: {len(list((folder / study).glob('*.json')))}" for study in stored_studies(folder)
-    ]
-    return [f"{folder}: {', '.join(counts) or 'none yet'}"]
+    counts = Counter(path.parent.name for path in sorted(folder.glob("*/*.json")))
+    return [f"{folder}: " + (", ".join(f"{k}: {n}" for k, n in counts.items()) or "none yet")]

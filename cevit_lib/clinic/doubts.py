@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -44,10 +43,9 @@ def doubts(arranged: Arranged) -> Iterator[Problem]:
         declared = any(name in layout.limits for name in names)
         words = {word for name in names for word in re.split(r"[^a-z]+", name.casefold())}
         known = [each[1:] for each in PLAUSIBLE if words & each[0] and layout.organ == "eye"]
-        plausible = () if declared else next(iter(known), ())
+        plausible = () if declared or not known else known[0]
         texts = arranged.cells.frame[column].reindex(values.index)
-        for doubt in _codes(values, texts, column, plausible):
-            yield replace(doubt, error=doubt.error and not declared)
+        yield from _codes(values, texts, column, plausible, declared)
         if not declared:
             yield from _slips(values, column, plausible)
     yield from _rules(layout)
@@ -56,13 +54,10 @@ def doubts(arranged: Arranged) -> Iterator[Problem]:
 
 def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
     """Yield which responses, classes or domains nobody is left with: nothing can be fitted then."""
-    seen, organ = np.isfinite(data.y.numpy()), layout.organ
-    by_eye = {
-        eye: seen[:, [layout.eye_of(name) == eye for name in data.responses]]
-        for eye in data.domains
-    }
-    of_eyes = [eye for eye in data.domains if by_eye[eye].size]
-    empty = [eye for eye in of_eyes if not by_eye[eye].any()]
+    y, organ = data.y.numpy(), layout.organ
+    of = np.array([layout.eye_of(name) for name in data.responses])
+    told = {eye: np.isfinite(y[:, of == eye]).any(1) for eye in data.domains if (of == eye).any()}
+    empty = [eye for eye, there in told.items() if not there.any()]
     if empty:
         other = next(eye for eye in data.domains if eye != empty[0])
         yield Problem(
@@ -70,30 +65,23 @@ def nothing_left(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
             f"table of one {organ} a patient tells nothing about both; add the rows, columns "
             f"or photographs of {empty[0]}, or correct 'eye', 'laterality' or 'eyes' in the layout"
         )
-    elif len(of_eyes) == 2 and not np.logical_and(*(s.any(1) for s in by_eye.values())).any():
+    elif len(told) == 2 and not np.logical_and(*told.values()).any():
         yield Problem(
             f"no patient has responses of both {organ}s ({', '.join(data.domains)}): nothing tells "
             "how they hang together; have the two rows of a patient one id?"
         )
-    for k, name in enumerate(data.responses):
-        values = data.y[seen[:, k], k].numpy()
-        if layout.eye_of(name) in empty:
-            continue
-        zeros, ones = int((values == 0).sum()), int((values == 1).sum())
-        if not len(values):
-            yield Problem(f"{name!r} is observed in nobody; fill its column, or take it out")
-        elif k < data.continuous and not np.ptp(values):
-            text = f"{name!r} is {values[0]:g} wherever it is observed: there is nothing to learn"
-            yield Problem(f"{text}; a code for not observed?")
-        elif k >= data.continuous and not (zeros and ones):
-            said = f"response {name!r} has {zeros} zeros and {ones} ones: there is nothing to learn"
-            yield Problem(f"{said}; correct its rule, or take it out of the layout")
+    columns = {
+        f"response {name!r}": y[:, k] for k, name in enumerate(data.responses) if of[k] not in empty
+    }
     for k, name in enumerate(data.covariate_names):
-        values = data.covariates[:, :, k]
-        if len(values[values.isfinite()].unique()) < 2:
+        columns[f"covariate {name!r}"] = data.covariates[:, :, k].numpy()
+    for what, column in columns.items():
+        kinds = np.unique(column[np.isfinite(column)])
+        if len(kinds) < 2:
+            seen = f"is {kinds[0]:g} wherever it is observed" if len(kinds) else "is never observed"
             yield Problem(
-                f"covariate {name!r} is the same in all in whom it is observed, or in nobody; fill "
-                "its column, or take it out of the layout"
+                f"{what} {seen}: there is nothing to learn; fill its column, correct its rule, or "
+                "take it out of the layout"
             )
 
 
@@ -103,17 +91,15 @@ def _columns(layout: Layout) -> dict[tuple[str, ...], str]:
     for name, text in (layout.continuous | layout.binary | layout.covariates).items():
         for eye in layout.domains:
             rule = layout.criterion(text, eye)
-            if (
-                name not in layout.binary
-                and not rule.comparison
-                or rule.comparison
-                and not (rule.of_text or rule.zeros)
-            ):
+            compared = rule.comparison and not (rule.of_text or rule.zeros)
+            if compared or not (rule.comparison or name in layout.binary):
                 columns.setdefault(rule.column, []).append(name)
     return {(*dict.fromkeys(names), column): column for column, names in columns.items()}
 
 
-def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
+def _codes(
+    values: pd.Series, texts: pd.Series, column: str, plausible: tuple, declared: bool
+) -> Iterator[Problem]:
     """Yield the numbers that may be codes for "not observed": beyond what is plausible or all
     others, which is an error, or by their number or writing unlike their neighbours.
     """
@@ -133,7 +119,8 @@ def _codes(values: pd.Series, texts: pd.Series, column: str, plausible: tuple) -
                 f"{code:g} stands in {count} cells{beside}: a code for not observed? Declare it in "
                 f"the layout by 'missing: [{code:g}]'; if it is a measurement, say so by 'limits'"
             )
-            yield Problem(text, int(values.index[here][0]), column, error=bool(beyond))
+            line = int(values.index[here][0])
+            yield Problem(text, line, column, error=bool(beyond) and not declared)
 
 
 def _slips(values: pd.Series, column: str, plausible: tuple) -> Iterator[Problem]:
@@ -188,18 +175,24 @@ def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
     for name in layout.continuous | layout.binary:
         if name in layout.patient_level:
             continue
-        left, right = (y[:, places[f"{name}_{eye}"]] for eye in data.domains)
-        both = np.isfinite(left) & np.isfinite(right)
-        same = int((left[both] == right[both]).sum())
-        binary = name in layout.binary
-        rare = np.bincount(left[both].astype(int), minlength=2).min() if binary else ENOUGH
-        if both.sum() >= ENOUGH and rare >= 3 and same >= both.sum() * (1 if binary else 0.5):
+        pairs = y[:, [places[f"{name}_{eye}"] for eye in data.domains]]
+        left, right = pairs[np.isfinite(pairs).all(1)].T
+        same, share = int((left == right).sum()), 1 if name in layout.binary else 0.5
+        rare = min(np.sum(left == 1), np.sum(left == 0)) if share == 1 else ENOUGH
+        if len(left) >= ENOUGH and rare >= 3 and same >= len(left) * share:
             text = (
-                f"{name!r} is the same in both {layout.organ}s of {same} of {both.sum()} patients: "
+                f"{name!r} is the same in both {layout.organ}s of {same} of {len(left)} patients: "
                 "was one value copied to both? A response of the patient belongs under "
                 "'patient_level'"
             )
             yield Problem(text, error=False)
+    for k, name in enumerate(data.covariate_names):
+        left, right = data.covariates[:, :, k].numpy().T
+        apart = [data.ids[i] for i in np.flatnonzero(np.abs(left - right) > 0)]
+        if 0 < len(apart) <= len(left) / 10:
+            who = f"{len(apart)} patients ({', '.join(map(repr, apart[:3]))})"
+            text = f"covariate {name!r} differs between the {layout.organ}s of {who}"
+            yield Problem(f"{text}: which is right?", error=False)
     for one, two in combinations(data.responses[data.continuous :], 2):
         a, b = y[:, places[one]], y[:, places[two]]
         if layout.eye_of(one) in ("", layout.eye_of(two)) or not layout.eye_of(two):

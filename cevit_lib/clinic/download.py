@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pooch
 import requests
@@ -104,8 +105,7 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One file of an archive; ``checksum`` is ``None`` where nobody knows one."""
 
     name: str
@@ -119,11 +119,8 @@ def run_download(options: argparse.Namespace) -> int:
     """Fetch what is not there yet; return 0 when all of it is."""
     name, source = options.name, SOURCES[options.name]
     folder, patterns = target_folder(name, options.folder), options.only or ["*"]
-    items = [
-        item
-        for item in list_items(source, folder)
-        if any(fnmatch(item.name, pattern) for pattern in patterns)
-    ]
+    items = list_items(source, folder)
+    items = [one for one in items if any(fnmatch(one.name, pattern) for pattern in patterns)]
     if not items:
         raise DataError(f"no file of {name} is called {' or '.join(patterns)}; see --list.")
     print(f"{name}: https://doi.org/{source.doi}\nterms: {source.terms}")
@@ -133,11 +130,11 @@ def run_download(options: argparse.Namespace) -> int:
     if options.list:
         return 0
     for item in items:
-        path = fetch(item, source, folder)
-        if path.suffix == ".zip" and not options.no_unpack:
-            print(f"  unpacked {unpack(path, folder)} files of {path.name}")
-        elif path.suffix in (".rar", ".7z"):
-            print(f"  {path.name}: unpack it in {folder}, for example with 'unar' or '7z x'")
+        fetch(item, source, folder)
+        if item.name.endswith(".zip"):
+            print(f"  unpacked {unpack(folder / item.name, folder)} files of {item.name}")
+        elif item.name.endswith((".rar", ".7z")):
+            print(f"  {item.name}: unpack it in {folder}, for example with 'unar' or '7z x'")
     print(f"{name} is in {folder}; the loader looks for {source.wanted}")
     return 0
 
@@ -161,8 +158,8 @@ def target_folder(name: str, given: Path | None) -> Path:
 
 def list_items(source: Source, folder: Path) -> list[Item]:
     """Return the files of a source with the archive's checksums, or ours where there is one."""
+    known = source.checksums
     if source.sizes:
-        known = source.checksums
         return [Item(n, b, f"{source.address}/{n}", known[n]) for n, b in source.sizes.items()]
     of_whole = [{"id": source.number}]
     if source.collection:
@@ -173,14 +170,14 @@ def list_items(source: Source, folder: Path) -> list[Item]:
             # a name, never a path that leads elsewhere
             name = Path(str(entry["name"]).replace("\\", "/")).name
             digest = entry.get("computed_md5") or entry.get("supplied_md5")
-            checksum = source.checksums.get(name) or (f"md5:{digest}" if digest else None)
+            checksum = known.get(name) or (f"md5:{digest}" if digest else None)
             title = str(part.get("title", ""))
             items.append(Item(name, int(entry["size"]), entry["download_url"], checksum, title))
     return items
 
 
-def fetch(item: Item, source: Source, folder: Path) -> Path:
-    """Return the file, fetched unless it is there; an interrupted one goes on where it stopped.
+def fetch(item: Item, source: Source, folder: Path) -> None:
+    """Fetch a file unless it is there; an interrupted one goes on where it stopped.
 
     Raises
     ------
@@ -189,26 +186,17 @@ def fetch(item: Item, source: Source, folder: Path) -> Path:
         is cut.
     """
     path = folder / item.name
-    pooch.get_logger().setLevel("ERROR")  # what it says is said here in sentences
-    algorithm, _, digest = (item.checksum or "sha256:").partition(":")
-    before = path.exists()
-    if not before:
-        _retrieve(item, source, folder)
-    found = pooch.file_hash(str(path), alg=algorithm)
-    if item.checksum and found != digest:
+    algorithm, _, digest = (item.checksum or "").partition(":")
+    if path.exists() and digest and pooch.file_hash(str(path), alg=algorithm) != digest:
         raise DataError(
-            f"{path} exists and is another file ({algorithm}:{found}, the archive's is "
-            f"{item.checksum}); it is left as it is: move it away, or give another --folder."
+            f"{path} exists and is another file (the archive's has {item.checksum}); it is left as "
+            "it is: move it away, or give another --folder."
         )
-    own = "" if item.checksum else f", nobody gave a checksum to compare; its own is sha256:{found}"
-    print(f"  {path.name}: {'is there' if before else 'fetched'}{own}")
-    return path
-
-
-def _retrieve(item: Item, source: Source, folder: Path) -> None:
-    part = Resuming(folder / f"{item.name}.part", item)
+    pooch.get_logger().setLevel("ERROR")  # what it says is said here in sentences
+    told = "is there" if path.exists() else "fetched"
+    resumed = resuming(folder / f"{item.name}.part", item)
     try:
-        pooch.retrieve(item.url, item.checksum, item.name, folder, downloader=part)
+        pooch.retrieve(item.url, item.checksum, item.name, folder, downloader=resumed)
     except ValueError as error:
         said = " ".join(str(error).split())
         raise DataError(
@@ -217,56 +205,48 @@ def _retrieve(item: Item, source: Source, folder: Path) -> None:
     except (requests.RequestException, ConnectionError, TimeoutError) as error:
         what = f"{item.name} stopped, the same command goes on from there"
         raise DataError(_offline(source, folder, error, what)) from None
-    except OSError as error:
-        said = error.strerror or error
-        raise DataError(f"{folder / item.name} cannot be written: {said}.") from None
+    print(f"  {item.name}: {told}")
 
 
-class Resuming:
-    """pooch's downloader that keeps what came in a ``.part`` file and asks for the rest only."""
+def resuming(part: Path, item: Item) -> Callable[[str, Any, Any], None]:
+    """Return a downloader of pooch that keeps what came in a ``.part`` file and asks for the rest
+    only.
+    """
 
-    def __init__(self, part: Path, item: Item) -> None:
-        self.part, self.item = part, item
-
-    def __call__(self, url: str, output_file: Any, pooch: Any) -> None:
-        """Write the file at ``url`` to ``output_file``."""
-        self.part.parent.mkdir(parents=True, exist_ok=True)
-        have = self.part.stat().st_size if self.part.exists() else 0
-        if have < self.item.size or not have:
+    def download(url: str, output_file: Any, pooch: Any) -> None:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        have = part.stat().st_size if part.exists() else 0
+        if have < item.size or not have:
             headers = {"Range": f"bytes={have}-"} if have else {}
             with requests.get(url, headers=headers, stream=True, timeout=WAIT) as answer:
                 answer.raise_for_status()
                 goes_on = have and answer.status_code == 206  # otherwise it sends the whole again
-                with self.part.open("ab" if goes_on else "wb") as file:
+                with part.open("ab" if goes_on else "wb") as file:
                     for chunk in answer.iter_content(CHUNK):
                         file.write(chunk)
-        if self.part.stat().st_size < self.item.size:
-            raise ConnectionError(f"{self.part.stat().st_size} of {self.item.size} bytes came")
-        os.replace(self.part, output_file)
+        if part.stat().st_size < item.size:
+            raise ConnectionError(f"{part.stat().st_size} of {item.size} bytes came")
+        os.replace(part, output_file)
+
+    return download
 
 
 def unpack(path: Path, folder: Path) -> int:
     """Unpack a zip file beside what is there, which is never replaced; return how many files were
-    new.
+    new. Names that would lead out of the folder are led back by zipfile.
 
     Raises
     ------
     DataError
-        The file is no zip file, or a name in it would lead out of the folder.
+        The file is no zip file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if not name.endswith("/")]
-            home = folder.resolve()
-            astray = [name for name in names if not (home / name).resolve().is_relative_to(home)]
-            if astray:
-                said = f"{astray[0]!r}, which leads out of {folder}"
-                raise DataError(f"{path} holds {said}; it was not unpacked.")
-            new = [name for name in names if not (folder / name).exists()]
+            new = [name for name in archive.namelist() if not (folder / name).exists()]
             archive.extractall(folder, new)
     except zipfile.BadZipFile as error:
         raise DataError(f"{path} is no zip file ({error}); delete it and fetch it again.") from None
-    return len(new)
+    return sum(not name.endswith("/") for name in new)
 
 
 def _ask(what: str, source: Source, folder: Path) -> list[dict[str, Any]]:
@@ -274,12 +254,9 @@ def _ask(what: str, source: Source, folder: Path) -> list[dict[str, Any]]:
     try:
         answer = requests.get(f"{API}/{what}?page_size=1000", timeout=WAIT)
         answer.raise_for_status()
-        found = answer.json()
+        return answer.json()
     except (requests.RequestException, ValueError) as error:
         raise DataError(_offline(source, folder, error, "the archive cannot be asked")) from None
-    if not isinstance(found, list) or not found:
-        raise DataError(_offline(source, folder, "an empty answer", "the archive names no file"))
-    return found
 
 
 def _offline(source: Source, folder: Path, error: object, what: str) -> str:

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.intervals import tail
-from cevit_lib.clinic.page import BEGINNING, paragraph, table
+from cevit_lib.clinic.page import paragraph, table
 from cevit_lib.clinic.performance import (
     Answer,
     Judged,
@@ -21,11 +20,12 @@ from cevit_lib.clinic.performance import (
     resampled,
     stated_by,
 )
-from cevit_lib.clinic.predict import data_for, model_of, predictions_of
+from cevit_lib.clinic.predict import data_for, model_of
 from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.errors import DataError
 from cevit_lib.metrics import brier_score, calibration, log_odds, root_mean_squared_error
 from cevit_lib.records import live_badge
+from cevit_lib.training import predict
 
 #: What the terminal shows of an answer.
 SHOWN = (
@@ -54,9 +54,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
     ParameterError
         An option contradicts the model.
     """
-    tail(options.level)
     output = options.output or Path(f"evaluation-{options.csv.stem}.html")
-    own_or_new(output, BEGINNING)
+    own_or_new(output)
     fit = model_of(options)
     stated = stated_by(options, questions(fit.responses, fit.continuous, fit.domains))
     data, doubts = data_for(fit, options)
@@ -65,10 +64,9 @@ def run_evaluate(options: argparse.Namespace) -> int:
             f"{data.name}: no response was observed ({', '.join(data.responses)} are looked for by "
             "the layout's columns and rules); 'cevit predict' asks for none."
         )
-    notes, predictions = fit.notes, predictions_of(fit, data, options)
+    notes, predictions = fit.notes, predict(fit, data, device=options.device)
     judged = judge(predictions, data.y.numpy(), notes.get("usual", {}), data.domains)
     stated, found = resampled(judged, stated)
-    doubts += _alike(judged)
     patients = len(set(data.ids))
     sections = {
         "Summary": paragraph(
@@ -97,14 +95,6 @@ def run_evaluate(options: argparse.Namespace) -> int:
     if absent := [name for name in data.responses if name not in found]:
         print(f"not judged, for nobody has it observed: {', '.join(absent)}")
     return 0
-
-
-def _alike(judged: Judged) -> list[str]:
-    """Return a sentence on the labels that all patients have, or none has."""
-    labels = [answer for answer in judged.answers() if answer.label]
-    one = [a.name for a in labels if np.unique(a.seen[np.isfinite(a.seen)]).size == 1]
-    said = "the same in everybody, so that detection and calibration cannot be judged"
-    return [f"{', '.join(one)}: {said}"] if one else []
 
 
 def recalibrated(answer: Answer) -> list[tuple[str, float, float, float]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from cevit_lib import estimation
-from cevit_lib.clinic.augment import augment
 from cevit_lib.clinic.configuration import facts_of, file_hash, load_data, split_of, study_of
 from cevit_lib.clinic.options import ARMS, ESTIMATORS, TINY
 from cevit_lib.clinic.performance import usual_of
@@ -23,7 +23,6 @@ from cevit_lib.errors import ParameterError
 from cevit_lib.metrics import evaluate
 from cevit_lib.records import new_record, rounded
 from cevit_lib.training import (
-    Checkpoint,
     Fit,
     OneStage,
     Recipe,
@@ -34,45 +33,31 @@ from cevit_lib.training import (
 )
 
 
-@dataclass(frozen=True)
-class Means:
-    """By what a fold is fitted: no part of what identifies the fit.
-
-    Attributes
-    ----------
-    device : str
-    weights : path, optional
-        The file whose hash the configuration holds, where it holds one.
-    checkpoint : Checkpoint, optional
-    """
-
-    device: str = "auto"
-    weights: str | Path | None = None
-    checkpoint: Checkpoint | None = None
-
-
 def fit_fold(
     configuration: dict[str, Any],
     seed: int,
     data: PairedEyes,
     scale: str = "paper",
-    means: Means | None = None,
+    weights: str | Path | None = None,
+    **where: Any,
 ) -> tuple[dict[str, Any], Fit]:
     """Fit one fold with all its arms; return its record (not written) and the copula's fit.
 
     Fold 0 trains on all patients: its record has no metrics, for nobody is left to test on.
+    ``weights`` is the file whose hash the configuration holds, where it holds one; ``device`` and
+    ``checkpoint`` are no part of what identifies the fit either.
     """
-    start, means = time.perf_counter(), means or Means()
+    start = time.perf_counter()
     split, randomness = split_of(data, configuration, seed), streams(seed, configuration["fold"])
     training, test = data.subset(split.train), data.subset(split.test)
-    model = build_model(configuration, training, randomness.weights, means.weights)
-    arms = _fit(model, training, configuration, randomness.order, means)
+    model = build_model(configuration, training, randomness.weights, weights)
+    arms = _fit(model, training, configuration, randomness.order, **where)
     fitted = arms["copula"]
     last = [entry["estimate"] for entry in fitted.trace if "estimate" in entry][-1:]
     told = {**fitted.notes, **dict(*last)}  # one stage estimates along the way
     outputs, metrics = {name: [] for name in arms}, {}
     if len(test):
-        outputs, metrics = _tested(arms, test, means.device)
+        outputs, metrics = _tested(arms, test, where.get("device"))
     further = [entry for entry in arms[ARMS[1]].trace if entry["stage"] == ARMS[1]]
     usual = usual_of(training.y.numpy(), data.responses, data.continuous, data.domains)
     record = new_record(
@@ -99,7 +84,7 @@ def fit_fold(
     return record, fitted
 
 
-def _tested(arms: dict[str, Fit], test: PairedEyes, device: str) -> tuple[dict, dict]:
+def _tested(arms: dict[str, Fit], test: PairedEyes, device: str | None) -> tuple[dict, dict]:
     """Return each arm's outputs for the test patients, and its metrics."""
     outputs, metrics = {}, {}
     for name, arm in arms.items():
@@ -117,9 +102,9 @@ def refit(record: dict[str, Any]) -> dict[str, Any]:
     A record made with a file of weights needs that file, named by ``CEVIT_WEIGHTS``; one of
     somebody's own table needs ``CEVIT_TABLE`` and ``CEVIT_IMAGES``.
     """
-    configuration, means = record["configuration"], Means(weights=os.environ.get("CEVIT_WEIGHTS"))
+    configuration, weights = record["configuration"], os.environ.get("CEVIT_WEIGHTS")
     data = load_data({**configuration["data"], "folder": None})
-    return fit_fold(configuration, record["seeds"][0], data, record["scale"], means)[0]
+    return fit_fold(configuration, record["seeds"][0], data, record["scale"], weights)[0]
 
 
 def build_model(
@@ -162,6 +147,38 @@ def build_model(
     return network
 
 
+def augment(network: nn.Module, rotation: float = 0.0, colour: float = 0.0) -> None:
+    """Change what a network sees, each photograph on its own, as long as it trains.
+
+    Nothing is flipped: a left eye that is flipped looks like a right one, and the network has
+    adapters and heads for each. A turn has the same law for an eye that was mirrored on reading.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Its first input are images ``(n, domains, 3, height, width)``, 0 to 1.
+    rotation : float
+        Largest turn in degrees, to either side; black comes where nothing was.
+    colour : float
+        Brightness, contrast and saturation are multiplied by numbers from 1 less this to 1 plus it.
+    """
+    from torchvision.transforms import v2
+
+    turn = v2.RandomRotation(rotation, v2.InterpolationMode.BILINEAR)
+    change = v2.Compose([turn, v2.ColorJitter(colour, colour, colour)])
+
+    def changed(network: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if not network.training:
+            return None
+        images, *further = inputs
+        return (
+            torch.stack([change(one) for one in images.flatten(0, 1)]).view_as(images),
+            *further,
+        )
+
+    network.register_forward_pre_hook(changed)
+
+
 def units_of(data: PairedEyes) -> list[tuple[float, float]]:
     """Return mean and SD of each covariate among training patients, both eyes together; one that is
     the same in all of them is in units of its own.
@@ -185,7 +202,7 @@ def _fit(
     training: PairedEyes,
     configuration: dict[str, Any],
     rng: np.random.Generator,
-    means: Means,
+    **where: Any,
 ) -> dict[str, Fit]:
     """Train all arms of a fold; the control has the epochs of the copula's."""
     kind = getattr(estimation, ESTIMATORS[configuration["estimator"]])
@@ -195,7 +212,6 @@ def _fit(
         stage: Recipe(batch_size=configuration["batch_size"], **recipe)
         for stage, recipe in configuration["recipes"].items()
     }
-    where = {"device": means.device, "checkpoint": means.checkpoint}
     if configuration.get("algorithm") == "one-stage":
         settings, recipe, same = OneStage(**chosen), recipes["one_stage"], copy.deepcopy(rng)
         control = settings.network(copy.deepcopy(model), training, same, **where)
@@ -206,7 +222,7 @@ def _fit(
     steps = fit_feasible_cevit(
         model, training, **chosen, **recipes, preset=preset, rng=rng, **where
     )
-    control = steps.arm(None, ARMS[1], **where)
+    control = steps.arm(None, ARMS[1])
     return dict(zip(ARMS, (steps.warm_up, control, steps.copula), strict=True))
 
 

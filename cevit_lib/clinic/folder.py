@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from cevit_lib.clinic.pictures import (
-    COMPANION,
     Seen,
     disc_places,
     exchanged,
@@ -33,6 +32,9 @@ IMAGES = ".jpg .jpeg .png .tif .tiff .bmp .webp .dcm .jp2 .gif .heic .heif .avif
 SEARCHES = 20  # absent files for which the nearest name is looked for
 
 
+Place = tuple[Path, int, str]  # a photograph, its row and eye
+
+
 class Folder:
     """The photographs of a table: which can be used, and where the others may be."""
 
@@ -40,137 +42,116 @@ class Folder:
         self.folder, self.arranged = folder, arranged
         self.paths = arranged.image_paths(folder)
         named = {os.path.normpath(path) for row in self.paths for path in row if path is not None}
-        there = sorted(path for path in folder.rglob("*") if path.is_file())
-        self.unnamed = [
-            path
-            for path in there
-            if path.suffix.lower() in IMAGES and os.path.normpath(path) not in named
-        ]
-        self.by_name = defaultdict(list)
-        for path in there:
-            if not path.name.startswith("._"):
-                self.by_name[plain(path.stem)].append(path)
-        self.free, self.searches = set(self.unnamed), 0
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        self.there = [path for path in files if not path.name.startswith("._")]
+        pictures = [path for path in self.there if path.suffix.lower() in IMAGES]
+        self.unnamed = [path for path in pictures if os.path.normpath(path) not in named]
+        self.searches = 0
 
     def check(self) -> tuple[Paths, list[Problem]]:
         """Return the paths with ``None`` for what cannot be used, and the problems of all files."""
-        there = {path for row in self.paths for path in row if path is not None and path.is_file()}
-        there = sorted(there)
+        domains = self.arranged.layout.domains
+        places = [
+            (path, row, eye)
+            for row, files in enumerate(self.paths)
+            for eye, path in zip(domains, files, strict=True)
+        ]
+        there = sorted({path for path, *_ in places if path is not None and path.is_file()})
         with warnings.catch_warnings(), ThreadPoolExecutor(granted_cores()) as pool:
             warnings.simplefilter("ignore")  # Pillow's own remarks would come between ours
             seen = dict(zip(there, pool.map(inspect, there), strict=True))
-        problems, owners, usable = [], defaultdict(list), []
-        for row, files in enumerate(self.paths):
-            usable.append([p if p in seen and seen[p].digest else None for p in files])
-            for eye, path in zip(self.arranged.layout.domains, files, strict=True):
-                if path is None:
-                    problems += self._not_found(row, eye)
-                    continue
-                name = self.arranged.file_name(row, eye)
-                found = seen.get(path) or Seen(error=self._absent(name)[0])
-                problems += [
-                    Problem(f"image {name} {text}", *self._place(row, eye), error=error)
-                    for text, error in self._said_of(path.name, found, eye)
-                ]
-                if self.arranged.line(row, eye) is None and found.digest:
-                    said = f"is seen although the table has no row of {eye} of its patient"
-                    place = self.arranged.line(row)
-                    problems.append(Problem(f"image {name} {said}", place, error=False))
-                if found.digest:
-                    owners[found.digest].append((path, row, eye))
+        problems, owners = [], defaultdict(list)
+        for place in places:
+            found = seen.get(place[0])
+            said = self._not_found(*place) if found is None else self._said_of(found, *place)
+            problems += [self._problem(place, *each) for each in said]
+            if found is not None and found.digest:
+                owners[found.digest].append(place)
         for first, *others in owners.values():
-            line = self._place(*first[1:])[0]
-            for other in others:
-                said = f"is the same photograph as {self._whose(*first)}, line {line}"
-                said = f"image {self._whose(*other)} {said}; one of them is wrong"
-                problems.append(Problem(said, *self._place(*other[1:])))
-        return usable, problems + list(self._together(seen, [each[0] for each in owners.values()]))
+            said = f"is the same photograph as {self._whose(first)}, line {self._line(first)}"
+            problems += [
+                self._problem(one, f"{said}; one of them is wrong", True) for one in others
+            ]
+        usable = {path for path, found in seen.items() if found.digest}
+        kept = [[path if path in usable else None for path in row] for row in self.paths]
+        firsts = [own[0] for own in owners.values()]
+        return kept, problems + [self._problem(*said) for said in self._together(seen, firsts)]
 
     def strays(self) -> Iterator[Problem]:
-        """Yield the files in the folder that no row names."""
-        for path in self.unnamed:
-            if path.name.startswith("._"):
-                yield Problem(f"{path.name} {COMPANION}; it is not used", error=False)
-        others = [path.name for path in self.unnamed if not path.name.startswith("._")]
+        """Yield the photographs in the folder that no row names."""
+        others = [path.name for path in self.unnamed]
         if others:
             text = f"{len(others)} photographs in the folder are named by no row of the table: "
             more = ", ..." if len(others) > 5 else ""
             yield Problem(text + ", ".join(others[:5]) + more, error=False)
 
-    def _place(self, row: int, eye: str) -> tuple[int | None, str | None]:
-        return self.arranged.line(row, eye), self.arranged.layout.image_column(eye)
+    def _line(self, place: Place) -> int | None:
+        _, row, eye = place
+        return self.arranged.line(row, eye) or self.arranged.line(row)
 
-    def _whose(self, path: Path, row: int, eye: str) -> str:
+    def _whose(self, place: Place) -> str:
+        path, row, eye = place
         return f"{path.name} ({self.arranged.data.ids[row]!r}, {eye})"
 
-    def _said_of(self, name: str, found: Seen, eye: str) -> Iterator[tuple[str, bool]]:
+    def _problem(self, place: Place, text: str, error: bool = False) -> Problem:
+        _, row, eye = place
+        name, column = self.arranged.file_name(row, eye), self.arranged.layout.image_column(eye)
+        return Problem(f"image {name} {text}", self._line(place), column, error=error)
+
+    def _said_of(self, found: Seen, path: Path, row: int, eye: str) -> Iterator[tuple[str, bool]]:
         """Yield what is to be said of a photograph in an eye's place; whether it is an error."""
         if found.error:
             yield found.error, True
         yield from ((text, False) for text in found.warnings)
         domains = dict(zip(EYES, self.arranged.layout.domains, strict=True))
-        told = domains.get(eye_in_name(name))
-        if told not in (None, eye):
-            yield f"is in the place of {eye}, its name says {told}; look which is right", False
-        told = domains.get(found.eye)
-        if told not in (None, eye):
-            said = f"its DICOM header says {told}; correct the one that is wrong"
-            yield f"is in the place of {eye}, {said}", True
+        for told, source, header in (
+            (eye_in_name(path.name), "name says {}; look which is right", False),
+            (found.eye, "DICOM header says {}; correct the one that is wrong", True),
+        ):
+            if domains.get(told, eye) != eye:
+                yield f"is in the place of {eye}, its {source.format(domains[told])}", header
+        if self.arranged.line(row, eye) is None:
+            yield f"is seen although the table has no row of {eye} of its patient", False
 
-    def _absent(self, name: str) -> tuple[str, bool]:
-        """Say that a file is not there and which one is meant; whether that is certain."""
-        stem = Path(name).stem
-        meant = [path for path in self.by_name[plain(stem)] if path in self.free]
-        said = f"does not exist in {self.folder}"
+    def _not_found(self, path: Path | None, row: int, eye: str) -> Iterator[tuple[str, bool]]:
+        """Yield that a file is not there and which one is meant; whether that is certain, or the
+        table names it.
+        """
+        name, pattern = self.arranged.file_name(row, eye), self.arranged.layout.file
+        if path is None and not pattern:
+            return
+        said, stem = f"does not exist in {self.folder}", Path(name).stem
+        meant = [path for path in self.unnamed if plain(path.stem) == plain(stem)]
         if meant:
             relative = meant[0].relative_to(self.folder)
             why = "" if folded(meant[0].stem) == folded(stem) else ": did the id lose its zeros?"
             why = f": 'suffix: {relative.suffix}' in the layout" if not Path(name).suffix else why
-            return f"{said}, but {relative} does{why}", True
+            yield f"{said}, but {relative} does{why}", True
+            return
         self.searches += 1
         near = nearest(name, [p.name for p in self.unnamed]) if self.searches <= SEARCHES else ""
-        return f"{said}{near}; restore it or empty the cell", False
+        remedy = "correct 'file' or restore it" if pattern else "restore it or empty the cell"
+        yield f"{said}{near}; {remedy}", not pattern
 
-    def _not_found(self, row: int, eye: str) -> Iterator[Problem]:
-        """Yield that the file which the layout's pattern asks for is not there."""
-        if self.arranged.layout.file:
-            name = self.arranged.file_name(row, eye)
-            said, certain = self._absent(name)
-            said = said.replace("restore it or empty the cell", "correct 'file' or restore it")
-            place = self.arranged.line(row, eye) or self.arranged.line(row)
-            yield Problem(f"image {name} {said}", place, error=certain)
-
-    def _together(
-        self, seen: dict[Path, Seen], places: list[tuple[Path, int, str]]
-    ) -> Iterator[Problem]:
+    def _together(self, seen: dict[Path, Seen], places: list[Place]) -> Iterator[tuple[Place, str]]:
         """Yield what only all photographs together make one doubt."""
         if not places:
             return
         chosen, layout = [seen[path] for path, *_ in places], self.arranged.layout
         small = np.array([each.small for each in chosen])
-
-        def told(k: int, text: str) -> Problem:
-            path, row, eye = places[k]
-            return Problem(f"image {path.name} {text}", *self._place(row, eye), error=False)
-
-        usual = np.median([min(each.shape) for each in chosen])
-        if usual < layout.size:
-            text = f"the photographs have {usual:.0f} pixels and are enlarged to {layout.size}"
-            yield Problem(f"{text} ('size' in the layout, or --size)", error=False)
         notes = strange(chosen, layout.size)
-        yield from (told(k, text) for k, texts in enumerate(notes) for text in texts)
+        yield from ((places[k], text) for k, texts in enumerate(notes) for text in texts)
         for one, two, mirrored in near_duplicates(small):
             if not any(np.ptp(small[k]) < 12 for k in (one, two)):
                 how = "the mirror image of" if mirrored else "nearly the same photograph as"
-                yield told(
-                    two, f"is {how} {self._whose(*places[one])}: which {layout.organ} is it?"
-                )
+                which = f"which {layout.organ} is it?"
+                yield places[two], f"is {how} {self._whose(places[one])}: {which}"
         if layout.organ == "eye":
             right = np.array([eye == layout.domains[1] for *_, eye in places])
-            plain = np.array([not texts for texts in notes])
-            for k in np.flatnonzero(exchanged(disc_places(small), right) & plain):
+            good = np.array([not texts for texts in notes])
+            for k in np.flatnonzero(exchanged(disc_places(small), right) & good):
                 text = "has its bright disc where the other eye's lie: exchanged with the other "
-                yield told(int(k), f"{text}eye, mirrored or upside down?")
+                yield places[k], f"{text}eye, mirrored or upside down?"
 
 
 def plain(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from cevit_lib.edge import at_least
 
 COUNT, SEED, RATE = at_least(1), at_least(0), at_least(1e-12, whole=False)
+LEVEL = at_least(0.01, False, 0.999)
 #: A Vision Transformer for a laptop's processor.
 TINY = {"embed_dim": 64, "depth": 3, "num_heads": 2}
 #: Word after ``--estimator`` -> class of :mod:`cevit_lib.estimation`.
@@ -202,7 +203,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="CSV file for the predictions, one row a patient (default: beside the records)",
     )
-    add("--level", type=float, default=0.9, help="of the prediction intervals in that table")
+    add("--level", type=LEVEL, default=0.9, help="of the prediction intervals in that table")
     add("--save", type=Path, help="folder for the trained models, one per fold")
 
 
@@ -211,7 +212,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", type=Path, required=True, help="a model that 'cevit fit --save' wrote")
     _add_table_arguments(parser, table=True, images=True)
-    add("--level", type=float, default=0.9, help="of the prediction intervals")
+    add("--level", type=LEVEL, default=0.9, help="of the prediction intervals")
     add("--weights", type=Path, help="the backbone's weights, if the model was built with a file")
     add("--device", default="auto", help="auto, cpu, cuda, ...")
 
@@ -243,7 +244,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--level",
-        type=float,
+        type=LEVEL,
         default=0.9,
         help="of the prediction intervals whose coverage is counted",
     )
@@ -342,7 +343,6 @@ def add_download_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="only files of such names, as '*.xlsx'; may be repeated",
     )
-    add("--no-unpack", action="store_true", help="leave zip files packed")
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:

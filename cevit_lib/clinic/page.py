@@ -50,7 +50,7 @@ def write_page(path: Path, title: str, sections: dict[str, str]) -> None:
     DataError
         There is a file of that name which is no page of ours; it is left as it is.
     """
-    own_or_new(path, BEGINNING)
+    own_or_new(path)
     name = escape(title)
     head = (
         '<html lang="en"><head><meta charset="utf-8">'

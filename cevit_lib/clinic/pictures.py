@@ -29,7 +29,6 @@ TURNED = {
     8: "turned",
 }
 EYE_IN_NAME = re.compile(r"(?<![A-Za-z])(OD|OS|right|left|R|L)(?![A-Za-z])", re.IGNORECASE)
-COMPANION = "is a companion file that macOS leaves, no photograph"
 SIDE = 32  # pixels of the small grey picture in which photographs are compared
 #: One minus the correlation of two small pictures' details: below it they are nearly the same. Of
 #: pictures that all are alike this share of what lies between neighbours is asked for, too.
@@ -69,7 +68,8 @@ def inspect(path: Path) -> Seen:
     JPEG is decoded at an eighth; of PNG the checksum of every chunk is compared.
     """
     if path.name.startswith("._"):
-        return Seen(error=f"{COMPANION}; name the one without '._'")
+        said = "is a companion file that macOS leaves, no photograph; name the one without '._'"
+        return Seen(error=said)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -81,13 +81,14 @@ def inspect(path: Path) -> Seen:
         return _inspect_dicom(path)
     try:
         with Image.open(io.BytesIO(content)) as picture:
-            notes, shape = list(_doubts(picture, content)), picture.size
+            shape = picture.size
             if picture.mode in ("I", "F"):
                 said = f"has 32 bits a pixel (mode {picture.mode}); save it with 8 or 16 bits"
                 return Seen(error=said)
             if picture.format == "PNG":
                 picture.verify()
         with Image.open(io.BytesIO(content)) as picture:
+            notes = list(_doubts(picture))
             picture.draft("RGB", (64, 64))
             small = _small(ImageOps.exif_transpose(eight_bits(picture)))
     except Exception as error:  # whatever a damaged file provokes in a decoder: others remain
@@ -100,25 +101,18 @@ def _small(picture: Image.Image) -> np.ndarray:
     return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32)
 
 
-def _doubts(picture: Image.Image, content: bytes) -> Iterator[str]:
+def _doubts(picture: Image.Image) -> Iterator[str]:
     """Yield what a photograph's header makes one wonder about."""
     if ";16" in f"{picture.mode} {picture.tile}":
         yield "has 16 bits a channel; it is scaled to 8"
     elif picture.mode not in ("RGB", "L"):
         yield f"has mode {picture.mode}, not RGB; it is converted, transparency is lost"
-    png = picture.format == "PNG" and not _has_exif(content)
-    orientation = 1 if png else picture.getexif().get(0x0112, 1)
-    how = TURNED.get(orientation, "")
-    if how:
+    orientation = picture.getexif().get(0x0112, 1)
+    if how := TURNED.get(orientation, ""):
         doubt = ": is it the side that the table says?" if "mirrored" in how else ""
         yield f"is {how} by its EXIF tag (orientation {orientation}), which is honoured{doubt}"
     if getattr(picture, "n_frames", 1) > 1:
         yield f"has {picture.n_frames} pages; the first one is used"
-
-
-def _has_exif(content: bytes) -> bool:
-    """Tell whether a PNG may hold an orientation, also as ImageMagick once wrote it."""
-    return any(mark in content for mark in (b"eXIf", b"Raw profile type", b"XML:com.adobe.xmp"))
 
 
 def _inspect_dicom(path: Path) -> Seen:
@@ -146,23 +140,18 @@ def strange(seen: list[Seen], size: int) -> list[list[str]]:
 
     ``size`` is what they are brought to, in pixels.
     """
-    shapes = np.array([each.shape for each in seen], dtype=float).reshape(-1, 2)
-    short, ratio = shapes.min(1, initial=np.inf), shapes[:, 0] / shapes[:, 1]
-    usual = (np.median(short), np.median(ratio)) if len(seen) else (0.0, 1.0)
-    said = []
-    for k, each in enumerate(seen):
+    ratios = [each.shape[0] / each.shape[1] for each in seen]
+    usual, said = np.median(ratios), []
+    for each, ratio in zip(seen, ratios, strict=True):
         notes, level = [], each.small.mean()
         if each.small.std() < 3 or not 6 < level < 249:
             shade = "black" if level < 40 else "white" if level > 215 else "of one shade"
             notes.append(f"is nearly {shade} all over: nothing is to be seen")
-        if short[k] < min(size, usual[0] / 2):
-            notes.append(
-                f"has {each.shape[0]} x {each.shape[1]} pixels, fewer than the {size} it is "
-                f"brought to and than the others' {usual[0]:.0f}: a thumbnail?"
-            )
-        stretched = max(ratio[k], 1 / ratio[k])
-        beside = max(ratio[k] / usual[1], usual[1] / ratio[k])
-        if stretched > 1.9 or beside > 1.6 or _parted(each.small) or _parted(each.small.T):
+        if min(each.shape) < size:
+            shape = f"{each.shape[0]} x {each.shape[1]}"
+            notes.append(f"has {shape} pixels and is enlarged to {size} ('size'): a thumbnail?")
+        odd = max(ratio, 1 / ratio) > 1.9 or max(ratio / usual, usual / ratio) > 1.6
+        if odd or _parted(each.small) or _parted(each.small.T):
             notes.append(BOTH)
         said.append(notes)
     return said
@@ -176,7 +165,7 @@ def _parted(small: np.ndarray) -> bool:
     return least > 25 and bright[middle - 1 : middle + 1].max() < 0.2 * least
 
 
-def near_duplicates(small: np.ndarray) -> list[list]:
+def near_duplicates(small: np.ndarray) -> list[tuple[int, int, bool]]:
     """Return pairs of photographs that are nearly the same: both numbers, and whether mirrored.
 
     Compared are the details of the small pictures ``(n, 32, 32)``: brightness, contrast, size and
@@ -184,22 +173,21 @@ def near_duplicates(small: np.ndarray) -> list[list]:
     """
     if len(small) < 2:
         return []
+    from sklearn.neighbors import NearestNeighbors
+
     details = np.array([each - gaussian_filter(each, 2.0) for each in small])
     details -= details.mean((1, 2), keepdims=True)
-    details /= np.maximum(np.linalg.norm(details, axis=(1, 2), keepdims=True), 1e-6)
-
-    nearest, found = np.empty(len(small)), []
-    for start in range(0, len(small), 512):
-        rows = details[start : start + 512]
-        for step in (1, -1):
-            apart = 1 - np.tensordot(rows, details[:, :, ::step], ([1, 2], [1, 2]))
-            pairs = np.argwhere(np.triu(apart < ALIKE, start + 1))
-            found += [(apart[i, j], int(i) + start, int(j), step < 0) for i, j in pairs]
-            if step > 0:
-                apart[np.arange(len(rows)), start + np.arange(len(rows))] = np.inf
-                nearest[start : start + 512] = apart.min(1)
-    limit = min(ALIKE, AMONG_ALIKE * np.median(nearest)) if len(small) >= FEW else ALIKE / 10
-    return [pair for far, *pair in found if far < max(limit, ALIKE / 100)]
+    alike = NearestNeighbors(metric="cosine").fit(details.reshape(len(small), -1))
+    limit = ALIKE / 10
+    if len(small) >= FEW:
+        nearest = alike.kneighbors(n_neighbors=1)[0]
+        limit = max(min(ALIKE, AMONG_ALIKE * np.median(nearest)), ALIKE / 100)
+    found = []
+    for mirrored, whole in ((False, details), (True, details[:, :, ::-1])):
+        graph = alike.radius_neighbors_graph(whole.reshape(len(small), -1), limit).tocoo()
+        pairs = zip(graph.row, graph.col, strict=True)
+        found += [(int(i), int(j), mirrored) for i, j in pairs if i < j]
+    return found
 
 
 def disc_places(small: np.ndarray) -> np.ndarray:

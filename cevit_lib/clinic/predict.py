@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator
 
 import torch
 
 from cevit_lib.clinic.configuration import declared_layout, load_data, table_configuration
-from cevit_lib.clinic.intervals import tail
 from cevit_lib.clinic.known import beside_model, stored_notes
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes
-from cevit_lib.errors import CevitError, DataError, ParameterError, TrainingError
-from cevit_lib.training import NOT_CLINICAL, Fit, Predictions, load_model, predict
+from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.training import Fit, load_model, predict
 
 
 def run_predict(options: argparse.Namespace) -> int:
@@ -29,13 +26,12 @@ def run_predict(options: argparse.Namespace) -> int:
     ParameterError
         An option contradicts the model.
     """
-    tail(options.level)
-    own_or_new(options.table, f"# {NOT_CLINICAL}")
+    own_or_new(options.table)
     fit = model_of(options)
     data, doubts = data_for(fit, options)
     measured = measured_of(data, options.measured) if options.measured else None
     table = patient_table(
-        predictions_of(fit, data, options),
+        predict(fit, data, device=options.device),
         level=options.level,
         seen=photographs_of(data),
         measured=measured,
@@ -48,8 +44,6 @@ def run_predict(options: argparse.Namespace) -> int:
         said += f"; joint cells in the order of {', '.join(labels)}"
     write_table(table, options.table, f"model {options.model.name}; {said}")
     print(f"{len(data)} patients in {options.table} (not for clinical use)", *doubts, sep="\n")
-    if left := data.notes["flow"].get("patients without any photograph, left out"):
-        print(f"{left} further patients of the table have no photograph and no row")
     told = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
     if measured is not None:
         print(f"updated by what was measured in {told} patients")
@@ -90,12 +84,6 @@ def data_for(fit: Fit, options: argparse.Namespace) -> tuple[PairedEyes, list[st
     return data, [problem.message for problem in problems]
 
 
-def predictions_of(fit: Fit, data: PairedEyes, options: argparse.Namespace) -> Predictions:
-    """Return a model's predictions for patients."""
-    with memory_in_words(options.device):
-        return predict(fit, data, device=options.device)
-
-
 def measured_of(data: PairedEyes, eyes: str) -> torch.Tensor:
     """Return the responses to condition on, ``(n, p)``: all, or those of one eye, the others as not
     observed.
@@ -119,21 +107,3 @@ def measured_of(data: PairedEyes, eyes: str) -> torch.Tensor:
             "leave the option out."
         )
     return y
-
-
-@contextlib.contextmanager
-def memory_in_words(device: str) -> Iterator[None]:
-    """Turn an accelerator's lack of memory into a sentence."""
-    try:
-        yield
-    except CevitError:  # training has words of its own, with the epoch and the batch
-        raise
-    except RuntimeError as error:  # torch's OutOfMemoryError is one
-        if "out of memory" not in str(error).lower() and "allocate memory" not in str(error):
-            raise
-        said = str(error).splitlines()[0][:160]
-        raise TrainingError(
-            f"out of memory on {device}: {said}. In a fit make --batch-size smaller, or keep it "
-            "and set --accumulation 2 or more (the same steps in smaller parts); or use smaller "
-            "photographs (--size), or --device cpu."
-        ) from None

@@ -65,6 +65,7 @@ class Watch(logging.Handler):
             smoothing=0,
             leave=False,
             delay=1e-9,
+            disable=False,  # TQDM_DISABLE silences other bars; this one counts
         )
 
     @contextlib.contextmanager

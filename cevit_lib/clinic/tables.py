@@ -1,4 +1,8 @@
-"""Predictions as a table, one row a patient: what the photographs say, and what an eye adds."""
+"""Predictions as a table, one row a patient: what the photographs say, and what an eye adds.
+
+Intervals of a continuous response are normal before anything is measured, by its exact density
+after.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import norm
+from torch import Tensor
 
-from cevit_lib.clinic.intervals import conditional_interval, marginal_interval
-from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on
+from cevit_lib.copula import CopulaParameters, class_probabilities, condition_on, log_density
+from cevit_lib.copula.prediction import by_labels
 from cevit_lib.datasets import ImageFiles, PairedEyes
 from cevit_lib.datasets.layout import EYES
 from cevit_lib.edge import check_output
@@ -21,6 +27,8 @@ from cevit_lib.records.store import write_whole
 from cevit_lib.training import NOT_CLINICAL, Predictions
 
 Domains = tuple[str, str]
+POINTS = 401  # of the grid on which a conditional density is integrated
+REACH = 9.0  # its half width in SDs
 
 
 def eye_of(response: str, domains: Domains = EYES) -> str | None:
@@ -45,19 +53,13 @@ def pairs_of(
     eye.
     """
     stems: dict[str, list[int]] = {}
-    ending = _ending(domains)
-    for k in range(continuous, len(responses)):
-        stem = ending.sub("", responses[k]) if ending.search(responses[k]) else ""
-        stems.setdefault(stem, []).append(k)
-    pairs = {
-        stem: (columns[0], columns[1])
-        for stem, columns in stems.items()
-        if stem and len(columns) == 2
-    }
-    binary = range(continuous, len(responses))
-    eyes = {eye_of(responses[k], domains) for k in binary}
-    if not pairs and eyes == set(domains) and len(binary) == 2:
-        pairs = {"positive": (continuous, continuous + 1)}
+    ending, binary = _ending(domains), range(continuous, len(responses))
+    of_eyes = [k for k in binary if ending.search(responses[k])]
+    for k in of_eyes:
+        stems.setdefault(ending.sub("", responses[k]), []).append(k)
+    pairs = {stem: tuple(columns) for stem, columns in stems.items() if len(columns) == 2}
+    if not pairs and len(of_eyes) == len(binary) == 2:
+        return {"positive": tuple(of_eyes)}
     return pairs
 
 
@@ -106,7 +108,7 @@ def patient_table(
         both = class_probabilities(predictions.outputs[:, [a, b]].double(), pair)[:, 1, 1]
         either = predictions.probabilities[:, a - p0] + predictions.probabilities[:, b - p0] - both
         table[f"any {name}"], table[f"both {name}"] = either.tolist(), both.tolist()
-    for name in [column for column in table if column.startswith("class ")]:
+    for name in table.filter(regex="^class "):
         table[name] = table.pop(name).astype("Int64")  # last, and able to be empty
     if measured is not None:
         table = pd.concat([table, _updates(predictions, measured, level, domains)], axis=1)
@@ -166,14 +168,14 @@ def write_table(table: pd.DataFrame, path: Path, source: str) -> None:
     DataError
         There is a file of that name which is no table of predictions; it is left as it is.
     """
-    own_or_new(path, f"# {NOT_CLINICAL}")
+    own_or_new(path)
     text = f"# {NOT_CLINICAL}; {source}\n" + table.to_csv(
         index=False, float_format="%.5g", lineterminator="\n"
     )
     write_whole(Path(path), text.encode())
 
 
-def own_or_new(path: Path, beginning: str) -> None:
+def own_or_new(path: Path) -> None:
     """Refuse to replace a file that does not begin as ours do: it would be somebody's own.
 
     Raises
@@ -183,15 +185,11 @@ def own_or_new(path: Path, beginning: str) -> None:
     OutputError
         The path is a folder, or cannot be written.
     """
-    path = Path(path)
     check_output(path, "file")
-    if path.exists():
-        with path.open("rb") as file:
-            if not file.read(len(beginning.encode())) == beginning.encode():
-                raise DataError(
-                    f"{path} exists and was not written by cevit; it is left as it is: name "
-                    "another file."
-                )
+    if path.exists() and NOT_CLINICAL.encode() not in path.read_bytes()[:99]:
+        raise DataError(
+            f"{path} exists and was not written by cevit; it is left as it is: name another file."
+        )
 
 
 def _updates(
@@ -204,9 +202,8 @@ def _updates(
     known = condition_on(outputs, y, parameters)
 
     def put(name: str, values: torch.Tensor, *of: int) -> None:
-        open_ = told & ~torch.isfinite(y[:, list(of)]).all(
-            1
-        )  # nothing is left to say of what is measured itself
+        # nothing is left to say of what is measured itself
+        open_ = told & ~torch.isfinite(y[:, list(of)]).all(1)
         columns[f"updated {name}"] = torch.where(open_, values, torch.nan).tolist()
 
     for k in range(p0):
@@ -232,18 +229,79 @@ def _without_unseen(
     table: pd.DataFrame, predictions: Predictions, seen: np.ndarray, domains: Domains
 ) -> pd.DataFrame:
     """Empty what the network said of an eye that it did not see, and say which eyes it saw."""
-    responses, p0 = predictions.responses, predictions.parameters.p0
-    eyes = dict(zip(domains, seen.T, strict=True))
-    of_labels = [eye_of(name, domains) for name in responses[p0:]]
-    all_labels = np.logical_and.reduce(
-        [eyes[eye] for eye in of_labels if eye] or [np.ones(len(table), dtype=bool)]
-    )
+    labels = predictions.responses[predictions.parameters.p0 :]
+    eyes = dict(zip(domains, seen.T, strict=True)) | {None: np.ones(len(table), dtype=bool)}
+    all_labels = np.all([eyes[None], *(eyes[eye_of(name, domains)] for name in labels)], axis=0)
     for column in table:
-        response = next((name for name in responses if column.endswith(f" {name}")), None)
-        if column.removeprefix("updated ").startswith(("joint ", "any ", "both ", "class ")):
-            table[column] = table[column].where(all_labels)
-        elif response is not None and eye_of(response, domains):
-            table[column] = table[column].where(eyes[eye_of(response, domains)])
+        joint = re.match("(updated )?(joint|any|both|class) ", column)
+        there = all_labels if joint else eyes[eye_of(column, domains)]
+        table[column] = table[column].where(there)
     words = np.select([seen.all(1), *seen.T], ["both", *domains], "none")
     table.insert(1, "photographs", words)
     return table
+
+
+def marginal_interval(
+    outputs: Tensor, parameters: CopulaParameters, level: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ends of each continuous response's interval, both ``(n, p0)``: mean and quantile
+    times scale.
+
+    The scale is that of the residuals on which the copula parameters were estimated; how uncertain
+    it and the network are is not in it.
+    """
+    half = norm.ppf((1 + level) / 2) * parameters.scale.double()
+    means = outputs[:, : parameters.p0].double()
+    return means - half, means + half
+
+
+def conditional_interval(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, column: int, level: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ends of one continuous response's interval given what was measured, both ``(n,)``.
+
+    Given labels the distribution is no normal one any more, so its density, the joint one as a
+    function of the missing response, is summed on a grid and the quantiles are read off.
+
+    Parameters
+    ----------
+    outputs, y : tensor, shape (n, p)
+        As of ``condition_on``; where column ``column`` of ``y`` is measured the interval is that
+        value.
+    parameters : CopulaParameters
+    column : int
+        Which continuous response.
+    level : float
+        Probability of the interval.
+    """
+    outputs, y = outputs.double(), y.double()
+    low, high = torch.full_like(y[:, column], torch.nan), torch.full_like(y[:, column], torch.nan)
+    for rows, labels in by_labels(y, parameters.p0):  # labels that nobody looked at are left out
+        if not torch.isnan(y[rows, column]).any():  # nothing is left to say
+            low[rows] = high[rows] = y[rows, column]
+            continue
+        kept = [*range(parameters.p0), *labels]
+        few = outputs[rows][:, kept], y[rows][:, kept], parameters.margin(kept)
+        low[rows], high[rows] = _interval(*few, column, (1 - level) / 2)
+    return low, high
+
+
+def _interval(
+    outputs: Tensor, y: Tensor, parameters: CopulaParameters, column: int, beyond: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ends of the interval of patients who have the same labels, all in ``y``."""
+    known = condition_on(outputs, y, parameters)
+    centre, sd = known.mean[:, column], known.sd[:, column]
+    steps = torch.linspace(-REACH, REACH, POINTS, dtype=torch.float64)
+    grid = centre[:, None] + sd[:, None] * steps  # (n, points)
+    filled = y.repeat_interleave(POINTS, 0)
+    filled[:, column] = grid.flatten()
+    logs = log_density(
+        outputs.repeat_interleave(POINTS, 0), filled, parameters, validate=False, missing=True
+    )
+    density = torch.softmax(logs.reshape(-1, POINTS), 1)
+    below = density.cumsum(1) - density / 2  # a point's weight is spread around it
+    pairs = zip(below.numpy(), grid.numpy(), strict=True)
+    ends = torch.tensor(np.array([np.interp((beyond, 1 - beyond), *pair) for pair in pairs]))
+    measured = y[:, column, None].expand(-1, 2)
+    return torch.where(torch.isnan(measured), ends, measured).unbind(1)

@@ -6,17 +6,18 @@ What makes or reads a data set is imported when it is asked for: training needs 
 from importlib import import_module
 from typing import Any
 
-from cevit_lib.datasets.images import ImageFiles, read_image
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.datasets.splits import Split, assert_disjoint, hold_out, split_by_patient
 
 _LATER = {
+    "ImageFiles": "images",
     "SyntheticPairs": "synthetic",
     "ToyExample": "toy",
     "load_grape": "grape",
     "load_paired_table": "table",
     "load_papila": "papila",
     "load_uwhvf": "uwhvf",
+    "read_image": "images",
 }
 
 __all__ = [

@@ -82,7 +82,7 @@ def read_cells(
         raise DataError(f"table {path} cannot be read: {error.strerror or error}.") from None
     facts = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()[:16]}
     problems: list[Problem] = []
-    _require_table(content, path, problems)
+    _require_table(content, path)
     if path.suffix.lower() in EXCEL:
         lines, facts["sheet"] = excel_lines(content, path, sheet)
     else:
@@ -128,7 +128,7 @@ def decimal_mark(cells: pd.Series, declared: str | None) -> str:
     return ","
 
 
-def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
+def _require_table(content: bytes, path: Path) -> None:
     """Refuse a file of another kind, by what it is, with the way out."""
     kind, suffix = kind_of(content), path.suffix.lower()
     if path.name.startswith(("~$", ".~lock")):
@@ -139,9 +139,6 @@ def _require_table(content: bytes, path: Path, problems: list[Problem]) -> None:
         kind = ("plain text under the name of an Excel workbook", f"name it {path.stem}.csv")
     if kind and (kind[0] != WORKBOOK or suffix not in EXCEL):
         raise DataError(f"table {path} is {kind[0]}: {kind[1]}.")
-    if suffix == ".xls":
-        text = "the table is plain text under the name of an Excel file, and was read as text"
-        problems.append(Problem(text, error=False))
 
 
 def _above_header(cells: list[str], below: list[str]) -> bool:
@@ -212,8 +209,6 @@ def _text_lines(text: str, path: Path, separator: str | None) -> tuple[list[Line
     text = text[written.end() :] if written else text
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
     separator = separator or (written[1] if written else _separator_of(text))
-    if len(separator) != 1:
-        raise DataError(f"layout, 'separator': {separator!r}; give one character, or tab.")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     lines, before = [], int(bool(written))
     start = before + 1

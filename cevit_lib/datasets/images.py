@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cevit_lib.datasets.dicom import is_dicom, read_dicom
 from cevit_lib.errors import DataError
 
 
@@ -43,8 +44,6 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
         not installed. The message names it.
     """
     from PIL import Image, ImageOps
-
-    from cevit_lib.datasets.dicom import is_dicom, read_dicom
 
     content = b""
     try:

@@ -178,6 +178,7 @@ _KINDS = {  # JSON Schema; every other key is text
     },
     "size": {"type": "integer", "minimum": 1, "description": "a positive whole number"},
     "mirror": {"type": "boolean", "description": "true or false"},
+    "separator": {"pattern": r"^(.|tab|\\t)$", "description": "one character, or tab"},
     "decimal": {"enum": [".", ","], "description": "'.' or ','"},
 }
 

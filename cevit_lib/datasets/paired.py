@@ -2,16 +2,20 @@
 missing.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from cevit_lib.datasets.images import ImageFiles
 from cevit_lib.errors import DataError, LabelError, ShapeError
+
+if TYPE_CHECKING:
+    from cevit_lib.datasets.images import ImageFiles
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,13 @@ class PairedEyes:
         """Whether every response of the patient is observed, ``(n,)`` booleans."""
         return torch.isfinite(self.y).all(1).numpy()
 
-    def replace(self, **changes: Any) -> "PairedEyes":
+    def replace(self, **changes: Any) -> PairedEyes:
         """Return the same patients with other attributes, such as ``images`` that lie in memory."""
         return PairedEyes(
             **{each.name: getattr(self, each.name) for each in fields(self)} | changes
         )
 
-    def subset(self, index: np.ndarray) -> "PairedEyes":
+    def subset(self, index: np.ndarray) -> PairedEyes:
         """Return the patients at ``index`` (integers, in that order) with all that belongs to them.
 
         A boolean ``index`` keeps the patients for whom it is true.
@@ -126,7 +130,7 @@ class PairedEyes:
         rows = np.arange(len(self))[np.asarray(index)]
         images, at = self.images, torch.as_tensor(rows)
         if images is not None:
-            images = images.subset(rows) if isinstance(images, ImageFiles) else images[at]
+            images = images[at] if torch.is_tensor(images) else images.subset(rows)
         return self.replace(
             images=images,
             y=self.y[at],
@@ -164,10 +168,10 @@ class PairedEyes:
         """First 16 digits of the SHA-256 of all that is observed; equal data have equal hashes."""
         total = hashlib.sha256("\0".join((*self.ids, *self.visits, *self.responses)).encode())
         total.update(_bytes(self.y))
-        if isinstance(self.images, ImageFiles):
-            total.update(self.images.digest())
-        elif self.images is not None:
+        if torch.is_tensor(self.images):
             total.update(self.images.contiguous().numpy().tobytes())
+        elif self.images is not None:
+            total.update(self.images.digest())
         if self.covariates is not None:
             total.update("\0".join(self.covariate_names).encode())
             total.update(_bytes(self.covariates))

@@ -1,7 +1,6 @@
 """Encoders of paired images: the bi-channel Vision Transformer with residual adapters and LoRA."""
 
 from cevit_lib.encoder.adapters import ResidualAdapter
-from cevit_lib.encoder.attention import class_token_attention
 from cevit_lib.encoder.backbone import base_hash, build_backbone, create_timm_model
 from cevit_lib.encoder.bichannel import VIT_B, BiChannelViT, EncoderOptions
 from cevit_lib.encoder.lora import add_lora, merge_lora
@@ -14,7 +13,6 @@ __all__ = [
     "add_lora",
     "base_hash",
     "build_backbone",
-    "class_token_attention",
     "create_timm_model",
     "merge_lora",
 ]

@@ -138,6 +138,11 @@ class MaximumLikelihood(CopulaEstimator):
         self.tol = tol
         self.initial = initial
 
+    @property
+    def fits_many(self) -> bool:
+        """Whether :func:`~cevit_lib.estimation.estimate_many` finds the same."""
+        return self.fit_scale and not self.standard_errors and self.initial is None
+
     def _start(self, observed: Observed, scale: np.ndarray) -> np.ndarray:
         correlation = starting_correlation(self.initial, observed.p)
         cheap = FastMCEM(variances=True)

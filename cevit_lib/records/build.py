@@ -140,15 +140,11 @@ def plain(value):
         return {str(key): plain(element) for key, element in value.items()}
     if hasattr(value, "tolist"):  # a tensor, an array or one of NumPy's numbers
         return plain(value.tolist())
-    if isinstance(value, (set, frozenset)):
-        value = sorted(value)
     if isinstance(value, (list, tuple, range)):
         return [plain(element) for element in value]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
-    if value is None or isinstance(value, (str, int, bool)):
-        return value
-    return str(value)
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
 def rounded(value):

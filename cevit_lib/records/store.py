@@ -108,20 +108,12 @@ def add_arms(record: dict, fitted: dict, folder: str | os.PathLike | None = None
     arms = {name: entry | made for name, entry in fitted["arms"].items()}
     grown = record | {"arms": record["arms"] | arms}
     for part in _BY_NAME:
-        grown[part] = _joined(record[part], fitted[part])
+        own = record[part] or {}
+        grown[part] = own | (fitted[part] or {}) | own or None
     path = record_path(record["study"], record["id"], record["scale"], folder)
     validate_record(grown, path)
     write_whole(path, to_text(grown).encode())
     return grown
-
-
-def _joined(own, new):
-    """Return what a record has with what only the other has: by name, or rows by stage."""
-    if isinstance(own, list):
-        stages = {row["stage"] for row in own}
-        return own + [row for row in new if row["stage"] not in stages]
-    added = {name: value for name, value in (new or {}).items() if name not in (own or {})}
-    return (own or {}) | added if added else own
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -189,8 +181,6 @@ def load_arrays(record: dict, folder: str | os.PathLike | None = None) -> dict[s
         with.
     """
     described = record.get("arrays")
-    if described and "sha256" not in described:
-        return described  # not written yet
     path = record_path(record["study"], record["id"], record["scale"], folder).with_suffix(".npz")
     if not described or not path.is_file():
         raise ProvenanceError(

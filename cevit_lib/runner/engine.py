@@ -4,6 +4,7 @@ nothing outlives it."""
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,8 +28,11 @@ _SHUTDOWN_SECONDS = 3.0
 _QUIET = logging.getLogger("cevit_lib.runner.kernel")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
-# a run that is stopped in mid-cell leaves a pending reply behind: no reason for a traceback
-logging.getLogger("asyncio").addFilter(lambda record: "destroyed" not in record.getMessage())
+# a run that is stopped in mid-cell leaves a reply behind that is pending, or tells of the kernel's
+# death to nobody: no reason for a traceback
+logging.getLogger("asyncio").addFilter(
+    lambda record: not re.search("was destroyed|never retrieved", record.getMessage())
+)
 
 
 class Stopped(KeyboardInterrupt):

@@ -3,17 +3,15 @@ predictions, and saved models.
 """
 
 from cevit_lib.training.checkpoint import Checkpoint
-from cevit_lib.training.feasible import FeasibleFit, fit_feasible_cevit
-from cevit_lib.training.fit import Fit, predict_outputs
+from cevit_lib.training.fit import NOT_CLINICAL, Fit, Predictions, predict, predict_outputs
 from cevit_lib.training.loop import find_device
 from cevit_lib.training.network import fit_copula, fit_warm_up
-from cevit_lib.training.one_stage import OneStage, fit_one_stage
-from cevit_lib.training.predicting import NOT_CLINICAL, Predictions, predict
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import PAPER_COPULA, PAPER_WARM_UP, Recipe
 from cevit_lib.training.saving import load_model, save_model
 from cevit_lib.training.scaling import Standardisation
 from cevit_lib.training.seeds import streams
+from cevit_lib.training.whole import FeasibleFit, OneStage, fit_feasible_cevit, fit_one_stage
 
 __all__ = [
     "NOT_CLINICAL",

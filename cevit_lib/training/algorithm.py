@@ -1,4 +1,4 @@
-"""The two algorithms, over one network or many side by side.
+"""The two algorithms, over one network or many side by side, and the epoch that both repeat.
 
 **Algorithm 3 of the paper**, feasible CeViT, and its controls: step 1 trains under the empirical
 loss, step 2 estimates the copula parameters from the outputs, step 3 trains on under the copula
@@ -7,30 +7,106 @@ patients, epochs and order, is another *arm*: more epochs of the empirical loss,
 estimates, the truth. An arm's numbers do not depend on which others run.
 
 **One stage** has no warm-up: it trains under the copula loss from the start, and what
-:class:`Renewing` does after every epoch gives the loss its next parameters.
+:class:`Stage` does after every epoch gives the loss its next parameters.
 
 :class:`~cevit_lib.training.network.OneNetwork` and
 :class:`~cevit_lib.training.side_by_side.SideBySide` are the two kinds of networks.
 """
 
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
-from torch import Tensor, full_like, isfinite, linalg, nan
+import torch
+from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.errors import EstimateKeptWarning
+from cevit_lib.errors import EstimateKeptWarning, TrainingError
 from cevit_lib.training.objective import Objective, Parameters, Source
+from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.trainer import Trainer
 
 WARM_UP, FURTHER, CROSS_FIT = 0, 1, 2  # orders of the patients; each cross-fit has a further one
 
 
-class Networks(Protocol):
+class Trainer(ABC):
+    """A stage of training; a subclass knows its networks, patients and loss.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Of the recipe, over what trains.
+    recipe : Recipe
+        How to optimise.
+    stage : str
+        Name for traces and messages.
+    patients : int
+        How many take part in an epoch.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, recipe: Recipe, stage: str, patients: int
+    ) -> None:
+        self.optimizer, self.recipe, self.stage = optimizer, recipe, stage
+        self.patients, self.steps = patients, -(-patients // recipe.batch_size)
+        self.done, self.rate = 0, 0.0
+        self.trained = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def epoch(self) -> list[dict[str, Any]]:
+        """Let every patient take part once; return each network's entry of the trace.
+
+        Raises
+        ------
+        TrainingError
+            A loss or a gradient is not finite.
+        """
+        batches, losses, norms = self.draw(), [], []
+        for number, rows in enumerate(batches):
+            step = self.done * len(batches) + number
+            self.rate = self.recipe.learning_rate * self.recipe.factor(step, len(batches))
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate
+            self.optimizer.zero_grad(set_to_none=True)
+            losses.append(self.backward(number, rows))
+            norms.append(self.clip())
+            self.optimizer.step()
+        total, norm = processes().add(torch.stack(losses)), torch.stack(norms)
+        # One transfer an epoch, not one a step: an accelerator never waits for a check.
+        finite = torch.isfinite(total) & torch.isfinite(norm)
+        if not bool(finite.all()):
+            first = (~finite).nonzero()[0].tolist()
+            raise TrainingError(self.divergence(first, batches, total))
+        self.done += 1
+        told = {"stage": self.stage, "epoch": self.done, "learning_rate": self.rate}
+        means = self.means(total, norm)
+        return [told | {"loss": loss, "gradient_norm": length} for loss, length in means]
+
+    @abstractmethod
+    def draw(self) -> Sequence[Any]:
+        """Return the patients' rows of each step, in a new order."""
+
+    @abstractmethod
+    def backward(self, number: int, rows: Any) -> Tensor:
+        """Add the gradient of a batch's mean loss; return what the batch adds to the trace."""
+
+    @abstractmethod
+    def clip(self) -> Tensor:
+        """Shorten the gradient where the recipe says so; return its norm before."""
+
+    @abstractmethod
+    def means(self, losses: Tensor, norms: Tensor) -> list[tuple[float, float]]:
+        """Return each network's mean loss and norm, from those of an epoch's steps."""
+
+    @abstractmethod
+    def divergence(self, first: list[int], batches: Sequence[Any], losses: Tensor) -> str:
+        """Say where the first value that is not finite arose, and the likely cause."""
+
+
+class Networks:
     """One network or many side by side, with their patients."""
 
     def copy(self) -> Self:
@@ -41,8 +117,14 @@ class Networks(Protocol):
     ) -> list[list[dict[str, Any]]]:
         """Train in place, under the empirical loss or another; return each network's trace."""
 
+    def loss(self, objective: Objective) -> Any:
+        """Return the mean loss over patients of each network, in units of training."""
+
     def trainer(self, stage: str, recipe: Recipe, loss: Any, order: int) -> Trainer:
         """Return what trains them, epoch by epoch."""
+
+    def first_parameters(self) -> Parameters:
+        """Return each network's sigma = SD of the responses and Gamma = I."""
 
     def inside(self, parameters: Parameters) -> Parameters:
         """Return copula parameters in each network's units of training."""
@@ -72,7 +154,99 @@ class Networks(Protocol):
     def estimate(
         self, source: Source, outputs: list[Tensor], responses: list[Tensor]
     ) -> Parameters:
-        """Return each network's copula parameters, those of a fit that was resumed first."""
+        """Return each network's copula parameters."""
+        return [own for own, _ in self.estimates(source, outputs, responses)]
+
+
+class Stage:
+    """A stage of training: epochs of networks under one loss.
+
+    With a renewal it is the whole of training in one stage: after every epoch the copula parameters
+    of the loss are estimated again.
+
+    Parameters
+    ----------
+    networks : Networks
+        Trained in place.
+    name : str
+        For traces, messages and the checkpoint's file.
+    recipe : Recipe
+        How to optimise.
+    objective : Objective, optional
+        Default: the empirical loss.
+    order : int
+        Which order of the patients.
+
+    Attributes
+    ----------
+    loss
+        Takes other parameters by ``set_parameters``, one a network, in units of training.
+    last : sequence of CopulaParameters or None
+        The parameters that it has now, in the responses' own units and before ``renewal.use``.
+    trainers : list of Trainer
+        Of the networks, then of those that leave a part of the patients out.
+    """
+
+    def __init__(
+        self,
+        networks: Networks,
+        name: str,
+        recipe: Recipe,
+        objective: Objective | None,
+        order: int,
+    ) -> None:
+        what = objective or Objective()
+        if what.renewal and what.parameters is None:
+            what = replace(what, parameters=networks.first_parameters())
+        self.networks, self.recipe, self.renewal = networks, recipe, what.renewal
+        self.loss, self.last = networks.loss(what), what.parameters
+        crossed = what.renewal and what.renewal.source.part == "cross-fitted"
+        # one loss for all: a cross-fit trains in the units of the networks that it serves
+        self.twins = list(networks.cross_fits(same_units=True)) if crossed else []
+        self.trainers = [networks.trainer(name, recipe, self.loss, order)]
+        self.trainers += [
+            twin.trainer(f"cross-fit {number + 1}", recipe, self.loss, CROSS_FIT + number)
+            for number, (twin, _) in enumerate(self.twins)
+        ]
+
+    def epoch(self, watch: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Train and watch the networks, then renew their loss; return each one's entry."""
+        begun = time.perf_counter()
+        entries, seen = [trainer.epoch() for trainer in self.trainers][0], watch()
+        epoch, told = self.trainers[0].done, [{}] * len(entries)
+        if self.renewal and (epoch % self.renewal.every == 0 or epoch == self.recipe.epochs):
+            told = self.renew(f"epoch {epoch}")
+        seconds = {"seconds": (time.perf_counter() - begun) / len(entries)}
+        return [a | b | c | seconds for a, b, c in zip(entries, seen, told, strict=True)]
+
+    def renew(self, when: str) -> list[dict[str, Any]]:
+        """Give the loss its next parameters; return what each network's trace says of them.
+
+        Warns
+        -----
+        EstimateKeptWarning
+            The estimator failed, or what it found is not finite: the last one is kept.
+        """
+        try:
+            found = self._estimates(self.renewal.source)
+        except (ArithmeticError, ValueError, torch.linalg.LinAlgError) as error:
+            told = f"{when}: no new estimate of the copula parameters ({error}); "
+            warnings.warn(told + "the last one is kept.", EstimateKeptWarning, stacklevel=2)
+            found = [(own, {"kept": True}) for own in self.last]
+        self.last = [own for own, _ in found]
+        self.loss.set_parameters(*self.networks.inside(self.renewal.use(self.last)))
+        return [{"estimate": own.to_dict() | remarks} for own, remarks in found]
+
+    def _estimates(self, source: Source) -> list[tuple[CopulaParameters, dict[str, Any]]]:
+        networks, crossed = self.networks, source.part == "cross-fitted"
+        outputs = (
+            left_out_outputs(networks, self.twins) if crossed else networks.outputs(source.part)
+        )
+        found = networks.estimates(source, outputs, networks.responses(source.patients), self.last)
+        numbers = [part for own, _ in found for part in (own.correlation, own.scale)]
+        if not all(bool(torch.isfinite(part).all()) for part in numbers):
+            raise ArithmeticError("it is not finite")
+        return found
 
 
 @dataclass
@@ -88,7 +262,7 @@ class AlgorithmThree:
     sources : mapping of str to Source
         The estimates of step 2, by name.
     fresh : Networks, optional
-        A copy of the networks before the warm-up, for what else starts from the initial weights.
+        A copy of the networks before the warm-up, from which cross-fits start.
     outputs : dict
         What the estimates saw, by part of the patients.
     estimates : dict
@@ -124,12 +298,7 @@ class AlgorithmThree:
         return self.estimates
 
     def train(
-        self,
-        arm: str,
-        parameters: Parameters | None = None,
-        *,
-        from_scratch: bool = False,
-        order: int = FURTHER,
+        self, arm: str, parameters: Parameters | None = None, *, order: int = FURTHER
     ) -> Networks:
         """Step 3, or a control: train copies of the warm-up further.
 
@@ -139,14 +308,11 @@ class AlgorithmThree:
             Name of the stage.
         parameters : list of CopulaParameters, optional
             Held fixed, one a network; without them the loss is the empirical one.
-        from_scratch : bool
-            The arm starts from the initial weights and takes the place of the warm-up.
         order : int
             Which order of the patients it sees; arms that are compared see the same.
         """
-        twin = (self.fresh if from_scratch else self.networks).copy()
-        recipe = self.first if from_scratch else self.further
-        self.traces[arm] = twin.train(arm, recipe, Objective(parameters), order)
+        twin = self.networks.copy()
+        self.traces[arm] = twin.train(arm, self.further, Objective(parameters), order)
         return twin
 
     def cross_fit(self) -> list[Tensor]:
@@ -165,73 +331,11 @@ class AlgorithmThree:
         return left_out_outputs(self.fresh, fitted())
 
 
-class Renewing:
-    """One stage: the copula parameters of a loss, estimated again while its networks train.
-
-    Parameters
-    ----------
-    networks : Networks
-        Those of the stage.
-    objective : Objective
-        Its parameters are those of the first epoch; without a renewal they are held fixed.
-    loss
-        Takes its next ones by ``set_parameters``, one a network, in units of training.
-    """
-
-    def __init__(self, networks: Networks, objective: Objective, loss: Any) -> None:
-        self.networks, self.renewal, self.loss = networks, objective.renewal, loss
-        self.last = objective.parameters
-        crossed = self.renewal and self.renewal.source.part == "cross-fitted"
-        # one loss for all: a cross-fit trains in the units of the networks that it serves
-        self.twins = list(networks.cross_fits(same_units=True)) if crossed else []
-
-    def trainers(self, stage: str, recipe: Recipe, order: int) -> list[Trainer]:
-        """Return what makes every epoch: the networks, then those that leave a part out."""
-        first = self.networks.trainer(stage, recipe, self.loss, order)
-        further = [
-            twin.trainer(f"cross-fit {number + 1}", recipe, self.loss, CROSS_FIT + number)
-            for number, (twin, _) in enumerate(self.twins)
-        ]
-        return [first, *further]
-
-    def after(self, epoch: int, recipe: Recipe) -> list[dict[str, Any]]:
-        """Give the loss its next parameters; return what each network's trace says of them, nothing
-        where it is not time.
-
-        Warns
-        -----
-        EstimateKeptWarning
-            The estimator failed, or what it found is not finite: the last one is kept.
-        """
-        if not self.renewal or (epoch % self.renewal.every and epoch < recipe.epochs):
-            return []
-        try:
-            found = self._estimates(self.renewal.source)
-        except (ArithmeticError, ValueError, linalg.LinAlgError) as error:
-            told = f"epoch {epoch}: no new estimate of the copula parameters ({error}); "
-            warnings.warn(told + "the last one is kept.", EstimateKeptWarning, stacklevel=2)
-            found = [(own, {"kept": True}) for own in self.last]
-        self.last = [own for own, _ in found]
-        self.loss.set_parameters(*self.networks.inside(self.renewal.use(self.last)))
-        return [{"estimate": own.to_dict() | remarks} for own, remarks in found]
-
-    def _estimates(self, source: Source) -> list[tuple[CopulaParameters, dict[str, Any]]]:
-        networks, crossed = self.networks, source.part == "cross-fitted"
-        outputs = (
-            left_out_outputs(networks, self.twins) if crossed else networks.outputs(source.part)
-        )
-        found = networks.estimates(source, outputs, networks.responses(source.patients), self.last)
-        numbers = [part for own, _ in found for part in (own.correlation, own.scale)]
-        if not all(bool(isfinite(part).all()) for part in numbers):
-            raise ArithmeticError("it is not finite")
-        return found
-
-
 def left_out_outputs(
     networks: Networks, crossed: Iterable[tuple[Networks, list[np.ndarray]]]
 ) -> list[Tensor]:
     """Return each training patient's outputs by the cross-fit that left him out."""
-    found = [full_like(y, nan) for y in networks.responses("train")]
+    found = [torch.full_like(y, torch.nan) for y in networks.responses("train")]
     for twin, places in crossed:
         for own, place, outputs in zip(found, places, twin.outputs("left-out"), strict=True):
             own[place] = outputs

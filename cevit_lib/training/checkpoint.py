@@ -6,7 +6,7 @@ goes on. What happens between stages is computed again from the same numbers, so
 resumed fit is bit for bit the uninterrupted one.
 
 A file holds tensors and plain Python values only and is read with ``weights_only=True``: it can run
-no code. It appears whole or not at all, and the one before it is kept until the next is written.
+no code. It appears whole or not at all: until it is there, the one before it is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import hashlib
 import json
 import os
 import re
-import warnings
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +25,17 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.encoder.weights import counted, misfits
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.paths import whole_file
 from cevit_lib.training.processes import processes
 
 if TYPE_CHECKING:
-    from cevit_lib.training.algorithm import Renewing
+    from cevit_lib.training.algorithm import Stage
     from cevit_lib.training.loop import NetworkTrainer
     from cevit_lib.training.objective import Renewal
 
 FORMAT = 2
+KEPT = ("trace", "flat", "finished", "best")  # of a stage's progress
 FLAT_EPOCHS = 3  # so many constant epochs in a row are a collapse, not a slow start
 
 
@@ -67,37 +66,52 @@ class Checkpoint:
         Raises
         ------
         ParameterError
-            It was written by another fit: the message names what differs; or no writing of it can
-            be read.
+            It was written by another fit: the message names what differs; or it cannot be read.
         """
         path = self.path(stage)
-        present = [one for one in (path, _before(path)) if one.is_file()]
-        for one in present:
-            stored = _read(one)
-            if stored is not None:
-                _refuse_other(stored["identity"], identity, one)
-                return stored
-        if present:
+        if not path.is_file():
+            return None
+        try:
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+            if stored["format"] != FORMAT:
+                raise ValueError(f"its format is not {FORMAT}")
+        except Exception as error:  # a torn file, or one of another kind, fails in many ways
             raise ParameterError(
-                f"{path} cannot be read, nor the one before it; remove {self.folder} to start anew."
+                f"checkpoint {path} cannot be read ({type(error).__name__}: {str(error)[:200]}); "
+                f"remove {self.folder} to start anew."
+            ) from error
+        there = stored["identity"]
+        differ = [key for key in {**there, **identity} if there.get(key) != identity.get(key)]
+        if differ:
+            pairs = (f"{key}: {there.get(key)} there, {identity.get(key)} here" for key in differ)
+            raise ParameterError(
+                f"checkpoint {path} belongs to another fit ({'; '.join([*pairs][:4])}). Name "
+                "another folder for this fit, or remove that one."
             )
-        return None
+        return stored
 
     def save(self, stage: str, identity: dict[str, Any], state: dict[str, Any]) -> None:
-        """Write the state of a stage, whole or not at all.
+        """Write the state of a stage, whole or not at all; of several processes the first does.
 
         Raises
         ------
         OutputError
             The disk is full; the state before is still there, and a second run goes on from it.
         """
-        path = self.path(stage)
-        with whole_file(path, before=_before(path)) as stream:
-            torch.save({"format": FORMAT, "identity": identity, **state}, stream)
+        if processes().main:
+            with whole_file(self.path(stage)) as stream:
+                torch.save({"format": FORMAT, "identity": identity, **state}, stream)
+
+    def first(self, stage: str, identity: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state that a stage was saved with first; save it where nothing is."""
+        stored = self.load(stage, identity)
+        if stored is None:
+            self.save(stage, identity, state)
+        return stored or state
 
     def remove(self) -> None:
         """Delete what this class wrote: the fit has its record."""
-        for pattern in ("*.pt", "*.pt.before", ".*.pt.*.tmp"):
+        for pattern in ("*.pt", "*.pt.before", ".*.pt.*.tmp"):  # 0.1.0 kept the file before
             for path in self.folder.glob(pattern):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -109,24 +123,15 @@ class Progress:
 
     Parameters
     ----------
-    trainers : sequence of NetworkTrainer
-        That of the network before its first step, which tells this stage from others, and those
-        that make every epoch too, for cross-fitted outputs.
-    renewing : Renewing
-        Goes on from the last estimate.
+    stage : Stage
+        Of one network, before its first step: what it holds now tells it from others.
     checkpoint : Checkpoint or None
         Where the state is kept.
     """
 
-    def __init__(
-        self,
-        trainers: Sequence[NetworkTrainer],
-        renewing: Renewing,
-        checkpoint: Checkpoint | None,
-    ) -> None:
-        self.trainer, self.trainers = trainers[0], trainers
-        self.renewing, self.checkpoint = renewing, checkpoint
-        self.identity = identity_of(self.trainer, renewing.renewal) if checkpoint else {}
+    def __init__(self, stage: Stage, checkpoint: Checkpoint | None) -> None:
+        self.stage, self.trainer, self.checkpoint = stage, stage.trainers[0], checkpoint
+        self.identity = identity_of(self.trainer, stage.renewal) if checkpoint else {}
         self.trace: list[dict[str, Any]] = []
         self.flat, self.finished = 0, False
         self.best: dict[str, Any] = {"epoch": 0, "loss": float("inf"), "weights": {}}
@@ -138,13 +143,12 @@ class Progress:
         if stored is None:
             return
         source = self.checkpoint.path(trainer.stage)
-        for name in ("trace", "flat", "finished", "best"):
-            setattr(self, name, stored[name])
+        vars(self).update({name: stored[name] for name in KEPT})
         trainer.loss.load_state_dict(stored["loss"])
         for entry in self.trace:
             if "estimate" in entry:
-                self.renewing.last = [CopulaParameters.from_dict(entry["estimate"])]
-        for each, own in zip(self.trainers, stored["trainers"], strict=True):
+                self.stage.last = [CopulaParameters.from_dict(entry["estimate"])]
+        for each, own in zip(self.stage.trainers, stored["trainers"], strict=True):
             restore(each.model, own["weights"], changing(each.model).keys(), source)
             if own["optimizer"]:
                 each.optimizer.load_state_dict(own["optimizer"])
@@ -154,22 +158,19 @@ class Progress:
 
     def add(self, entry: dict[str, Any], constant: bool) -> bool:
         """Take in an epoch and write the checkpoint; return whether the predictor collapsed."""
-        recipe = self.trainer.recipe
+        patience = self.trainer.recipe.patience
         self.trace.append(entry)
         self.flat = self.flat + 1 if constant else 0
-        last = len(self.trace) == recipe.epochs
-        if self.flat and (self.flat == FLAT_EPOCHS or last):
+        last = len(self.trace) == self.trainer.recipe.epochs
+        if self.flat == FLAT_EPOCHS or (constant and last):
             return True
-        if recipe.patience is not None and entry["validation_loss"] < self.best["loss"]:
-            self.best = {
-                "epoch": entry["epoch"],
-                "loss": entry["validation_loss"],
-                "weights": changing(self.trainer.model),
-            }
+        if patience is not None and entry["validation_loss"] < self.best["loss"]:
+            epoch, loss = entry["epoch"], entry["validation_loss"]
+            self.best = {"epoch": epoch, "loss": loss, "weights": changing(self.trainer.model)}
         waited = entry["epoch"] - self.best["epoch"]
-        self.finished = last or (recipe.patience is not None and waited >= recipe.patience)
+        self.finished = last or (patience is not None and waited >= patience)
         if self.finished and self.best["epoch"]:
-            self.trainer.model.load_state_dict(self.best["weights"], strict=False)
+            self.trainer.model.load_state_dict(self.best.pop("weights"), strict=False)
             entry["restored_epoch"] = self.best["epoch"]
         if self.checkpoint is not None:
             self._write()
@@ -183,37 +184,12 @@ class Progress:
                 "optimizer": {} if self.finished else each.optimizer.state_dict(),
                 "order": rng_state(each.rng),
             }
-            for each in self.trainers
+            for each in self.stage.trainers
         ]
-        state = {
-            "trainers": trainers,
-            "loss": trainer.loss.state_dict(),
-            "torch": processes().everyone(torch_state(trainer.device)),
-            "trace": self.trace,
-            "flat": self.flat,
-            "finished": self.finished,
-            "best": {**self.best, "weights": {}} if self.finished else self.best,
-        }
-        if processes().main:
-            self.checkpoint.save(trainer.stage, self.identity, state)
-
-
-def kept_estimate(
-    checkpoint: Checkpoint | None, identity: dict[str, Any], parameters: CopulaParameters
-) -> CopulaParameters:
-    """Return the copula parameters that a fit's later stages know: those of its first run.
-
-    A second run estimates again from the same numbers; on an accelerator the last digits may
-    differ, and the stages that were trained under the first estimate go on under it.
-    """
-    if checkpoint is None:
-        return parameters
-    stored = checkpoint.load("estimate", identity)
-    if stored is not None:
-        return CopulaParameters.from_dict(stored["parameters"])
-    if processes().main:
-        checkpoint.save("estimate", identity, {"parameters": parameters.to_dict()})
-    return parameters
+        torch_states = processes().everyone(torch_state(trainer.device))
+        state = {"trainers": trainers, "loss": trainer.loss.state_dict(), "torch": torch_states}
+        state |= {name: getattr(self, name) for name in KEPT}
+        self.checkpoint.save(trainer.stage, self.identity, state)
 
 
 def identity_of(trainer: NetworkTrainer, renewal: Renewal | None) -> dict[str, Any]:
@@ -257,6 +233,8 @@ def restore(model: nn.Module, stored: Any, expected: Set[str], source: Any) -> N
     DataError
         Some are missing, unknown, of another shape or not finite; the message names the file.
     """
+    from cevit_lib.encoder.weights import counted, misfits  # no other network needs the encoder
+
     stored = stored if isinstance(stored, dict) else {}
     if told := counted(misfits(model.state_dict(), stored, expected)):
         raise DataError(
@@ -293,32 +271,3 @@ def digest(tensors: Any) -> str:
         content = tensor.detach().cpu().contiguous().flatten()
         total.update(content.view(torch.uint8).numpy().data if content.numel() else b"")
     return total.hexdigest()[:16]
-
-
-def _before(path: Path) -> Path:
-    return path.with_name(f"{path.name}.before")
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a torn file fails in many ways; the one before it may be whole
-        told = f"checkpoint {path} cannot be read ({type(error).__name__}: {error})"
-        warnings.warn(told[:300], stacklevel=3)
-        return None
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT or "identity" not in stored:
-        raise ParameterError(
-            f"{path} is not a checkpoint of this version (format {FORMAT}); remove it to start "
-            "anew."
-        )
-    return stored
-
-
-def _refuse_other(stored: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    differ = [key for key in {**stored, **wanted} if stored.get(key) != wanted.get(key)]
-    if differ:
-        pairs = (f"{key}: {stored.get(key)} there, {wanted.get(key)} here" for key in differ[:4])
-        raise ParameterError(
-            f"checkpoint {path} belongs to another fit ({'; '.join(pairs)}). Name another folder "
-            "for this fit, or remove that one."
-        )

@@ -27,28 +27,30 @@ def moved(parameters: Iterable[Tensor]) -> Iterator[None]:
     parameters, generator = list(parameters), torch.Generator().manual_seed(0)
     before = [value.detach().clone() for value in parameters]
     try:
-        with torch.no_grad():
-            for value in parameters:
-                value.add_(MOVED * torch.randn(value.shape, generator=generator).to(value))
+        for value in parameters:
+            noise = MOVED * torch.randn(value.shape, generator=generator).to(value)
+            value.detach().add_(noise)
         yield
     finally:
-        with torch.no_grad():
-            for value, old in zip(parameters, before, strict=True):
-                value.copy_(old)
+        for value, old in zip(parameters, before, strict=True):
+            value.detach().copy_(old)
 
 
 def relative_difference(
-    outputs: tuple[Tensor, Tensor], gradients: tuple[dict[str, Tensor], dict[str, Tensor]]
+    outputs: tuple[Tensor, Tensor],
+    gradients: tuple[dict[str, Tensor], dict[str, Tensor]],
+    members: int = 1,
 ) -> float:
     """Return how far a compiled program is from the networks.
 
     Parameters
     ----------
     outputs : tuple of Tensor
-        ``(members, b, p)`` the program's and the networks' own.
+        The program's and the networks' own.
     gradients : tuple of dict
-        ``(members, ...)`` by name of the weight, likewise; one that the program lacks counts as
-        zero.
+        By name of the weight, likewise; one that the program lacks counts as zero.
+    members : int
+        How many networks have their gradients stacked along the first dimension.
 
     Returns
     -------
@@ -58,11 +60,11 @@ def relative_difference(
         bf16 makes some hundredths; infinite where something is NaN.
     """
     (ran, right), (found, wanted) = outputs, gradients
-    norms = {name: g.flatten(1).norm(dim=1) for name, g in wanted.items()}
+    norms = {name: g.reshape(members, -1).norm(dim=1) for name, g in wanted.items()}
     whole = torch.stack(list(norms.values())).square().sum(0).sqrt()
     far = float(((ran - right).norm() / right.norm()).nan_to_num(nan=math.inf))
     for name, own in wanted.items():
-        gap = (found.get(name, torch.zeros_like(own)) - own).flatten(1).norm(dim=1)
+        gap = (found.get(name, torch.zeros_like(own)) - own).reshape(members, -1).norm(dim=1)
         far = max(far, float((gap / (norms[name] + 0.1 * whole)).nan_to_num(nan=math.inf).max()))
     return far
 
@@ -108,8 +110,7 @@ def compare_compiled(
         model.train(was_training)
     if not all(torch.isfinite(value).all() for value in (right, *wanted.values())):
         return 0.0  # the network itself is wrong, or its images: the first step says which
-    members = [{name: value[None] for name, value in own.items()} for own in (found, wanted)]
-    return relative_difference((ran[None], right[None]), (members[0], members[1]))
+    return relative_difference((ran, right), (found, wanted))
 
 
 def run_and_differentiate(
@@ -141,16 +142,16 @@ def _varies(part: nn.Module) -> bool:
     return by_batch or any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
-def warn_of_compiler(far: float, device: torch.device) -> None:
-    """Say that a compiled program is not used, and why."""
+def wrongly_compiled(far: float, device: torch.device) -> bool:
+    """Say whether a compiled program is not to be used; a warning tells why."""
+    if far <= WRONG_GRADIENT:
+        return False
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
     warnings.warn(
         "the compiled network's outputs or gradients differ from the uncompiled one's by "
-        f"{far:.2g} of their norm "
-        f"(up to {WRONG_GRADIENT:g} is rounding); training goes on uncompiled, slower and right. "
-        "torch "
-        f"{torch.__version__} on "
-        f"{torch.cuda.get_device_name(device) if device.type == 'cuda' else 'a CPU'} compiles "
-        "it wrongly.",
+        f"{far:.2g} of their norm (up to {WRONG_GRADIENT:g} is rounding); training goes on "
+        f"uncompiled, slower and right. torch {torch.__version__} on {card} compiles it wrongly.",
         WronglyCompiledWarning,
         stacklevel=3,
     )
+    return True

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from cevit_lib.training.compiling import (
-    WRONG_GRADIENT,
     moved,
     relative_difference,
     run_and_differentiate,
-    warn_of_compiler,
+    wrongly_compiled,
 )
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.scaling import Standardisation
@@ -178,19 +177,15 @@ class Ensemble:
         WronglyCompiledWarning
             It exceeds ``compiling.WRONG_GRADIENT``; the ensemble goes on uncompiled.
         """
-        plain, weights = (
-            functools.partial(self.plain, self.parameters, self.buffers),
-            self.parameters,
-        )
-        context = autocast(self.device, precision)
+        plain = functools.partial(self.plain, self.parameters, self.buffers)
+        weights, context = self.parameters, autocast(self.device, precision)
         with moved(weights.values()):
             _, found = run_and_differentiate(self, weights, [images], context)
             _, wanted = run_and_differentiate(plain, weights, images.split(chunk, 1), context)
             with torch.no_grad():  # in float32, as test outputs are made: another program
                 ran, right = self(images), plain(images)
-        far = relative_difference((ran, right), (found, wanted))
-        if far > WRONG_GRADIENT:
-            warn_of_compiler(far, self.device)
+        far = relative_difference((ran, right), (found, wanted), self.size)
+        if wrongly_compiled(far, self.device):
             self.compiled, self.program = False, self.plain
         return far
 

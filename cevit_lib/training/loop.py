@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,12 @@ from torch import Tensor, nn
 
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training.algorithm import Renewing
+from cevit_lib.training.algorithm import Stage, Trainer
 from cevit_lib.training.checkpoint import Checkpoint, Progress
-from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, warn_of_compiler
+from cevit_lib.training.compiling import compare_compiled, wrongly_compiled
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.reruns import fix_workspace, reproducible, torch_seeded
-from cevit_lib.training.trainer import Trainer
+from cevit_lib.training.seeds import fix_workspace, reproducible, torch_seeded
 
 if TYPE_CHECKING:
     from cevit_lib.training.network import OneNetwork
@@ -89,21 +87,13 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def train(
-    renewing: Renewing, stage: str, recipe: Recipe, order: int, checkpoint: Checkpoint | None
-) -> list[dict[str, Any]]:
-    """Train one network in place and return one entry per epoch.
+def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
+    """Train one network through a stage and return one entry per epoch.
 
     Parameters
     ----------
-    renewing : Renewing
-        The network, its loss, and whether that takes other parameters along the way.
-    stage : str
-        Name for the trace, for messages and for the checkpoint's file.
-    recipe : Recipe
-        How to optimise.
-    order : int
-        Which order of the patients.
+    stage : Stage
+        Of one network.
     checkpoint : Checkpoint, optional
         Of the fit.
 
@@ -126,29 +116,29 @@ def train(
     WronglyCompiledWarning
         The compiled network's gradients are not the network's; it is trained uncompiled.
     """
-    trainers = renewing.trainers(stage, recipe, order)
-    trainer = trainers[0]
+    recipe, trainer = stage.recipe, stage.trainers[0]
     if recipe.patience is not None and trainer.checked is None:
         raise ParameterError(
-            f"{stage}: patience={recipe.patience} watches the validation loss; pass validation=..."
+            f"{trainer.stage}: patience={recipe.patience} watches the validation loss; "
+            "pass validation=..."
         )
-    progress = Progress(trainers, renewing, checkpoint)
-    same = reproducible(recipe.deterministic, trainer.device)
+    progress = Progress(stage, checkpoint)
+    same = reproducible() if recipe.deterministic else contextlib.nullcontext()
     seeded = torch_seeded(trainer.rng, processes().index, trainer.device)
     with seeded, same, _room_to_compile(recipe.compiled):
         progress.resume()
         while not progress.finished:
-            start = time.perf_counter()
-            entry = [each.epoch() for each in trainers][0]
-            if trainer.checked is not None:
-                entry["validation_loss"] = trainer.validate()
-            for told in renewing.after(trainer.done, recipe):
-                entry |= told
-            entry["seconds"] = time.perf_counter() - start
+            (entry,) = stage.epoch(trainer.validate)
             if progress.add(entry, trainer.spread() < COLLAPSED):
-                raise TrainingError(_collapse_message(entry, recipe))
+                raise TrainingError(
+                    f"{trainer.stage}: after epoch {trainer.done} the outputs are the same for "
+                    f"every patient (SD below {COLLAPSED:g}): the predictor has collapsed to a "
+                    f"constant. Likely cause: learning rate {recipe.learning_rate:g} is too large, "
+                    "or the images carry no signal; try a tenth of it, schedule='cosine', or other "
+                    "initial weights."
+                )
             said = spoken(entry)
-            done = (stage, entry["epoch"], recipe.epochs)
+            done = (trainer.stage, entry["epoch"], recipe.epochs)
             LOG.info(f"%s: epoch %d of %d{said}", *done, extra={"said": said})
     return progress.trace
 
@@ -197,8 +187,6 @@ class NetworkTrainer(Trainer):
         return Batches(data, self.device), units.apply(data.y).to(self.device, torch.float32)
 
     def draw(self) -> list[np.ndarray]:
-        if self.forward is None:  # not before: a stage that had ended needs no program
-            self.forward = self._compile(np.array_split(np.arange(self.patients), self.steps)[0])
         self.model.train()
         return np.array_split(self.rng.permutation(self.patients), self.steps)
 
@@ -223,8 +211,10 @@ class NetworkTrainer(Trainer):
 
     def _backward(self, rows: np.ndarray) -> Tensor:
         """Add the gradient in ``recipe.accumulation`` parts; return the batch's sum of losses."""
-        total = torch.zeros((), device=self.device)
-        for part in self._parts(rows):
+        total, parts = torch.zeros((), device=self.device), self._parts(rows)
+        if self.forward is None:  # not before: a stage that had ended needs no program
+            self.forward = self._compile(parts)
+        for part in parts:
             with autocast(self.device, self.recipe.precision):
                 outputs = self.forward(*self.images.inputs(self.model, part))
             y = self.y[torch.as_tensor(part, device=self.device)]
@@ -243,14 +233,8 @@ class NetworkTrainer(Trainer):
         largest = self.recipe.clip if self.recipe.clip is not None else float("inf")
         return torch.nn.utils.clip_grad_norm_(self.trained, largest)
 
-    def entry(self, losses: Tensor, norms: Tensor) -> dict[str, Any]:
-        return {
-            "stage": self.stage,
-            "epoch": self.done,
-            "loss": float(losses.sum()) / len(self.y),
-            "learning_rate": self.rate,
-            "gradient_norm": float(norms.mean()),
-        }
+    def means(self, losses: Tensor, norms: Tensor) -> list[tuple[float, float]]:
+        return [(float(losses.sum()) / self.patients, float(norms.mean()))]
 
     def divergence(self, first: list[int], batches: list[np.ndarray], losses: Tensor) -> str:
         (number,) = first
@@ -263,51 +247,35 @@ class NetworkTrainer(Trainer):
         if bool(bad.any()):
             broken = ids[int(bad.nonzero()[0, 0])]
             return f"{where}: the images of patient {broken!r} hold values that are not finite."
-        means = [float(losses[k]) / len(batches[k]) for k in range(max(0, number - 3), number)]
-        shown = ", ".join(f"{mean:.3g}" for mean in means)
         return (
-            f"{where}{f'; the losses before it were {shown}' if shown else ''}. Likely cause: "
-            f"learning rate {self.recipe.learning_rate:g} is too large"
+            f"{where}. Likely cause: learning rate {self.recipe.learning_rate:g} is too large"
             f"{'' if self.recipe.clip else ' without gradient clipping'}, or a response in the "
             f"batch of {ids[0]!r} lies far out."
         )
 
-    def validate(self) -> float:
-        """Return the mean loss over the validation patients; processes take a share each."""
-        crew, (images, y) = processes(), self.checked
-        rows = crew.share(np.arange(len(y)))
-        total = 0.0
-        if len(rows):
-            outputs = outputs_of(self.model, images, rows, self.recipe.precision)
-            with torch.no_grad():
-                loss = self.loss(outputs, y[torch.as_tensor(rows, device=self.device)])
-            total = float(loss) * len(rows)
-        return sum(crew.everyone(total)) / len(y)
+    def validate(self) -> list[dict[str, float]]:
+        """Return the mean loss over the validation patients, where there are some."""
+        if self.checked is None:
+            return [{}]
+        images, y = self.checked
+        outputs = outputs_of(self.model, images, np.arange(len(y)), self.recipe.precision)
+        with torch.no_grad():
+            return [{"validation_loss": float(self.loss(outputs, y))}]
 
     def spread(self) -> float:
         """Return the largest SD of an output over (at most 256) training patients."""
-        crew = processes()
-        if len(self.y) < 2 * crew.count:
-            return float("inf")
-        rows = crew.share(np.arange(min(len(self.y), EVALUATION_BATCH)))
+        rows = np.arange(min(self.patients, EVALUATION_BATCH))
         outputs = outputs_of(self.model, self.images, rows, self.recipe.precision)
-        return max(crew.everyone(float(outputs.std(0).max())))
+        return float(outputs.std(0).max()) if len(rows) > 1 else float("inf")
 
-    def _compile(self, rows: np.ndarray) -> Callable:
+    def _compile(self, parts: list[np.ndarray]) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
         program, far = torch.compile(self.model, dynamic=False), 0.0
         context = autocast(self.device, self.recipe.precision)
-        try:
-            for part in self._parts(rows)[:1]:
-                far = compare_compiled(program, self.model, self.images[part], context)
-        except RuntimeError as error:
-            if not _is_lack_of_memory(error):  # the first step says it better
-                raise
-        far = max(processes().everyone(far))
-        if far > WRONG_GRADIENT:
-            warn_of_compiler(far, self.device)
-            return self.model
-        return program
+        for part in parts[:1]:
+            far = compare_compiled(program, self.model, self.images[part], context)
+        wrong = wrongly_compiled(max(processes().everyone(far)), self.device)
+        return self.model if wrong else program
 
 
 def spoken(entry: dict[str, Any]) -> str:
@@ -330,26 +298,23 @@ def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
 
 
 def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: str) -> Tensor:
-    """Return the model's outputs ``(k, p)`` in evaluation mode, float32, on the model's device."""
-    was_training = model.training
+    """Return the model's outputs ``(k, p)`` in evaluation mode, float32, on the model's device.
+
+    Several processes take a share each, and every one gets all.
+    """
+    crew, was_training = processes(), model.training
+    shared = crew.count > 1 and len(rows) >= crew.count
+    mine = crew.share(rows) if shared else rows
     model.eval()
-    chunks = [rows[k : k + EVALUATION_BATCH] for k in range(0, len(rows), EVALUATION_BATCH)]
+    chunks = [mine[k : k + EVALUATION_BATCH] for k in range(0, len(mine), EVALUATION_BATCH)]
     with torch.inference_mode(), autocast(images.device, precision):
         parts = [model(*images.inputs(model, part)).float() for part in chunks]
     model.train(was_training)
+    if shared:
+        parts = [own.to(images.device) for own in crew.everyone(torch.cat(parts).cpu())]
     return torch.cat(parts)
 
 
 def _is_lack_of_memory(error: RuntimeError) -> bool:
     said = ("allocate memory", "not enough memory")  # of the CPU, which has no error of its own
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
-
-
-def _collapse_message(entry: dict[str, Any], recipe: Recipe) -> str:
-    return (
-        f"{entry['stage']}: after epoch {entry['epoch']} the outputs are the same for every "
-        "patient "
-        f"(SD below {COLLAPSED:g}): the predictor has collapsed to a constant. Likely cause: "
-        f"learning rate {recipe.learning_rate:g} is too large, or the images carry no signal; try "
-        "a tenth of it, schedule='cosine', or other initial weights."
-    )

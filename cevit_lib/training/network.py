@@ -2,18 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cevit_lib.copula import CopulaParameters, EmpiricalLoss, UncertaintyWeightedLoss, copula_loss
-from cevit_lib.datasets import PairedEyes, hold_out, split_by_patient
-from cevit_lib.errors import ParameterError, TrainingError
-from cevit_lib.training.algorithm import CROSS_FIT, WARM_UP, Renewing
-from cevit_lib.training.checkpoint import Checkpoint, kept_estimate
+from cevit_lib.datasets import PairedEyes, split_by_patient
+from cevit_lib.errors import TrainingError
+from cevit_lib.training.algorithm import CROSS_FIT, WARM_UP, Networks, Stage
+from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.fit import Fit, predict_outputs
 from cevit_lib.training.loop import NetworkTrainer, train
 from cevit_lib.training.objective import Objective, Parameters, Source, estimated
@@ -23,7 +23,7 @@ from cevit_lib.training.scaling import Standardisation
 
 
 @dataclass
-class OneNetwork:
+class OneNetwork(Networks):
     """One network with its patients, as the algorithms see it.
 
     Attributes
@@ -58,15 +58,12 @@ class OneNetwork:
     def train(
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
-        what = objective or Objective()
-        if what.renewal and what.parameters is None:
-            what = replace(what, parameters=[self.first_parameters()])
-        renewing = Renewing(self, what, self.loss(what))
-        trace = train(renewing, stage, recipe, order, Checkpoint.of(self.checkpoint))
+        made = Stage(self, stage, recipe, objective, order)
+        trace = train(made, Checkpoint.of(self.checkpoint))
         recipes = {**self.fit.notes.get("recipes", {}), stage: recipe.to_dict()}
         self.fit = replace(
             self.fit,
-            parameters=renewing.last[0] if renewing.last else self.fit.parameters,
+            parameters=made.last[0] if made.last else self.fit.parameters,
             trace=[*self.fit.trace, *trace],
             notes={**self.fit.notes, "recipes": recipes},
         )
@@ -76,7 +73,6 @@ class OneNetwork:
         return NetworkTrainer(self, loss, recipe, self.order(order), stage)
 
     def loss(self, objective: Objective) -> nn.Module:
-        """Return the mean loss of a stage over patients, in units of training."""
         p0, p1 = self.fit.continuous, len(self.fit.responses) - self.fit.continuous
         if objective.learned_weights:
             loss = UncertaintyWeightedLoss(p0, p1)
@@ -90,11 +86,10 @@ class OneNetwork:
         loss.missing = any(not bool(data.complete.all()) for data in seen)
         return loss
 
-    def first_parameters(self) -> CopulaParameters:
-        """Return sigma = SD of the responses and Gamma = I."""
+    def first_parameters(self) -> Parameters:
         train = self.parts["train"]
         scale = Standardisation.of(train.y, train.continuous, train.responses).sd
-        return CopulaParameters.independent(scale, train.y.shape[1] - train.continuous)
+        return [CopulaParameters.independent(scale, train.y.shape[1] - train.continuous)]
 
     def inside(self, parameters: Parameters) -> Parameters:
         return [self.fit.standardisation.parameters_inside(own) for own in parameters]
@@ -136,74 +131,14 @@ class OneNetwork:
             "data": patients.hash,
             "outputs": list(outputs[0].shape),
         }
-        ((found, remarks),) = self.estimates(source, outputs, responses)
-        found = kept_estimate(Checkpoint.of(self.checkpoint), identity, found)
+        [(found, remarks)] = self.estimates(source, outputs, responses)
+        if checkpoint := Checkpoint.of(self.checkpoint):
+            # on an accelerator a second run's last digits may differ: the first estimate stays
+            kept = checkpoint.first("estimate", identity, {"parameters": found.to_dict()})
+            found = CopulaParameters.from_dict(kept["parameters"])
         told = {"estimator": repr(source.estimator()), "estimate_on": source.part, **remarks}
         self.fit = replace(self.fit, parameters=found, notes={**self.fit.notes, **told})
         return [found]
-
-
-@dataclass(frozen=True)
-class Estimation:
-    """What may be chosen of the estimates, whichever the algorithm.
-
-    Attributes
-    ----------
-    estimator : optional
-        Any of ``cevit_lib.estimation``.
-    estimate_on : {"held-out", "train", "cross-fitted"}
-        Whose outputs the estimates see. ``"train"``: the patients that the network trains on, as
-        the paper does; their residuals are too small. ``"held-out"``: ``held_out_share`` of the
-        patients, whom the fit never trains on. ``"cross-fitted"``: every patient, by one of
-        ``folds`` further networks that train without him; for data so small that a tenth of it says
-        nothing about six correlations.
-    held_out_share : float
-        Share of the patients for ``"held-out"``.
-    folds : int
-        Parts for ``"cross-fitted"``.
-    standardise : bool
-        Train the continuous responses in units of their own spread.
-
-    Raises
-    ------
-    ParameterError
-        A setting is out of range.
-    """
-
-    estimator: Any = None
-    estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
-    _: KW_ONLY
-    held_out_share: float = 0.1
-    folds: int = 3
-    standardise: bool = True
-
-    def __post_init__(self) -> None:
-        if self.estimate_on not in ("held-out", "train", "cross-fitted"):
-            raise ParameterError(
-                f"estimate_on={self.estimate_on!r}: give 'held-out', 'train' or 'cross-fitted'."
-            )
-        if not 0 < self.held_out_share < 1 or self.folds < 2:
-            raise ParameterError(
-                f"held_out_share={self.held_out_share}, folds={self.folds}: give a share above 0 "
-                "and below 1, and at least 2 folds."
-            )
-
-    @property
-    def source(self) -> Source:
-        """Where the algorithms have their estimates from."""
-        return Source(lambda: self.estimator, self.estimate_on)
-
-    def network(
-        self, model: nn.Module, data: PairedEyes, rng: np.random.Generator, **where: Any
-    ) -> OneNetwork:
-        """Divide the patients; return the fresh network with them."""
-        parts = {"train": data}
-        if self.estimate_on == "held-out":
-            split = hold_out(data, self.held_out_share, rng)
-            parts = {"train": data.subset(split.train), "held-out": data.subset(split.test)}
-        fit = Fit.fresh(model, parts["train"], self.standardise)
-        further = {"folds": self.folds, "standardise": self.standardise, **where}
-        return OneNetwork(fit, parts, lambda _: rng, **further)
 
 
 def fit_warm_up(
@@ -308,15 +243,15 @@ def _stage(
 
 
 def _refuse_interpolation(outputs: Tensor, data: PairedEyes) -> None:
-    p0 = data.continuous
-    residual, spread = (data.y - outputs)[:, :p0], data.y[:, :p0]
-    for k in range(p0):
-        seen = torch.isfinite(residual[:, k])
-        ratio = float(residual[seen, k].std() / spread[seen, k].std())
-        if ratio < 0.02:
-            raise TrainingError(
-                f"the warm-up reproduces {data.responses[k]!r} almost exactly (residual SD "
-                f"{100 * ratio:.1f} % of the response's): it has learnt the patients by heart and "
-                "leaves nothing to estimate correlations from. Train fewer epochs or estimate on "
-                "held-out patients."
-            )
+    continuous = slice(data.continuous)
+    residual, spread = (
+        np.nanstd(part[:, continuous].numpy(), 0) for part in (data.y - outputs, data.y)
+    )
+    known = np.flatnonzero(residual < 0.02 * spread)
+    if len(known):
+        raise TrainingError(
+            f"the warm-up reproduces {data.responses[known[0]]!r} almost exactly (residual SD "
+            f"{100 * (residual / spread)[known[0]]:.1f} % of the response's): it has learnt "
+            "the patients by heart and leaves nothing to estimate correlations from. Train fewer "
+            "epochs or estimate on held-out patients."
+        )

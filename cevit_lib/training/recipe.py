@@ -59,7 +59,7 @@ class Recipe:
         of a minute. If its gradients are not the uncompiled network's, a warning says so and
         training goes on uncompiled.
     deterministic : bool
-        Bit-equal reruns on one device; see :func:`cevit_lib.training.reruns.reproducible` for what
+        Bit-equal reruns on one device; see :func:`cevit_lib.training.seeds.reproducible` for what
         it costs.
 
     Raises

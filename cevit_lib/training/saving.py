@@ -1,8 +1,10 @@
-"""A trained model as one folder: what was trained, what it stands on, how to read its outputs."""
+"""A trained model as one folder: what was trained, what it stands on, how to read its outputs.
+
+The encoder is imported when one is saved or loaded: other networks train without it.
+"""
 
 import json
 import os
-import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -13,7 +15,6 @@ from torch import nn
 
 from cevit_lib import __version__
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     CevitError,
     DataError,
@@ -23,8 +24,7 @@ from cevit_lib.errors import (
 )
 from cevit_lib.paths import whole_file
 from cevit_lib.training.checkpoint import changing, restore
-from cevit_lib.training.fit import Fit
-from cevit_lib.training.predicting import NOT_CLINICAL
+from cevit_lib.training.fit import NOT_CLINICAL, Fit
 from cevit_lib.training.scaling import Standardisation
 
 DESCRIPTION, TENSORS = "model.json", "tensors.pt"
@@ -49,6 +49,8 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
     ParameterError
         The folder exists already, or the model is no :class:`~cevit_lib.encoder.BiChannelViT`.
     """
+    from cevit_lib.encoder import BiChannelViT
+
     folder, model = Path(folder), fit.model
     if folder.exists():
         raise ParameterError(
@@ -75,16 +77,13 @@ def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
         "notes": fit.notes,
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        with whole_file(scratch / TENSORS) as stream:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+        new = Path(scratch) / folder.name
+        with whole_file(new / TENSORS) as stream:
             torch.save(model.state_dict() if whole else changing(model), stream)
-        with whole_file(scratch / DESCRIPTION) as stream:
+        with whole_file(new / DESCRIPTION) as stream:
             stream.write(json.dumps(description, indent=1, default=str).encode() + b"\n")
-        os.replace(scratch, folder)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+        os.replace(new, folder)
     return folder
 
 
@@ -127,11 +126,9 @@ def load_model(
     except CevitError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = (
-            f"{type(error).__name__}: {str(error).splitlines()[0][:120]}" if str(error) else error
-        )
+        why = f"{type(error).__name__}: {str(error)[:120]}".splitlines()[0]
         raise DataError(
-            f"{folder / DESCRIPTION} is not as 'cevit fit --save' writes it ({what}); take the "
+            f"{folder / DESCRIPTION} is not as 'cevit fit --save' writes it ({why}); take the "
             "folder as it was saved."
         ) from error
 
@@ -177,6 +174,8 @@ def _restored(folder: Path, stored: dict[str, Any], weights: Any, backbone: Any)
 
 
 def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -> nn.Module:
+    from cevit_lib.encoder import BiChannelViT
+
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
     for name, left in FORMER_OPTIONS.items():

@@ -1,6 +1,5 @@
 """The stages of many fits side by side: their losses, their epochs, their estimates."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,11 @@ from cevit_lib.errors import ParameterError
 from cevit_lib.estimation import estimate_many
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.paths import granted_cores
-from cevit_lib.training.algorithm import Renewing
+from cevit_lib.training.algorithm import Networks, Stage, Trainer
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.objective import Objective, Parameters, Source, estimated, usable
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.trainer import Trainer
 
 
 def empirical_loss(outputs: Tensor, y: Tensor) -> Tensor:
@@ -102,11 +100,6 @@ class EnsembleTrainer(Trainer):
         Order of each member's patients.
     stage : str
         Name for traces and messages.
-
-    Raises
-    ------
-    ParameterError
-        The counts of members disagree.
     """
 
     def __init__(
@@ -118,12 +111,6 @@ class EnsembleTrainer(Trainer):
         stage: str,
     ) -> None:
         ensemble, members = networks.ensemble, networks.members
-        counts = ensemble.size, len(members.rows), len(members.standardisation), len(orders)
-        if len(set(counts)) > 1:
-            raise ParameterError(
-                "networks, sets of patients, standardisations and orders are "
-                f"{', '.join(map(str, counts))}: an ensemble needs one of each for every member."
-            )
         weights = list(ensemble.parameters.values())
         if isinstance(loss, UncertaintyWeightedLoss):
             weights += loss.parameters()
@@ -157,18 +144,9 @@ class EnsembleTrainer(Trainer):
                 gradient.mul_(factor.view(-1, *(1,) * (gradient.dim() - 1)))
         return norm
 
-    def entry(self, losses: Tensor, norms: Tensor) -> list[dict[str, Any]]:
-        means = zip(losses.cpu().numpy().T, norms.cpu().numpy().T, strict=True)
-        return [
-            {
-                "stage": self.stage,
-                "epoch": self.done,
-                "loss": float(loss.mean()),
-                "learning_rate": self.rate,
-                "gradient_norm": float(norm.mean()),
-            }
-            for loss, norm in means
-        ]
+    def means(self, losses: Tensor, norms: Tensor) -> list[tuple[float, float]]:
+        each = zip(losses.cpu().numpy().T, norms.cpu().numpy().T, strict=True)
+        return [(float(loss.mean()), float(norm.mean())) for loss, norm in each]
 
     def divergence(self, first: list[int], batches: Sequence[Tensor], losses: Tensor) -> str:
         batch, member = first
@@ -182,7 +160,7 @@ class EnsembleTrainer(Trainer):
 
 
 @dataclass
-class SideBySide:
+class SideBySide(Networks):
     """Many fits, as :class:`~cevit_lib.training.algorithm.AlgorithmThree` runs them.
 
     Attributes
@@ -216,25 +194,16 @@ class SideBySide:
     def train(
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
-        what = objective or Objective()
-        if what.renewal and what.parameters is None:
-            what = replace(what, parameters=self.first_parameters())
-        loss, seen = self.loss(what), self.watch and self.watch(stage)
-        renewing = Renewing(self, what, loss)
-        trainers = renewing.trainers(stage, recipe, order)
-        traces: list[list[dict[str, Any]]] = [[] for _ in self.members.rows]
-        nothing = [{}] * self.ensemble.size
-        for epoch in range(1, recipe.epochs + 1):
-            begun = time.perf_counter()
-            entries = [trainer.epoch() for trainer in trainers][0]
-            seconds = (time.perf_counter() - begun) / self.ensemble.size
+        made = Stage(self, stage, recipe, objective, order)
+        seen = self.watch and self.watch(stage)
+
+        def watch() -> list[dict[str, Any]]:
             self.known = {}  # who asks after this epoch asks the same networks
-            further = seen(self, loss) if seen else nothing
-            told = renewing.after(epoch, recipe) or nothing
-            for trace, *parts in zip(traces, entries, further, told, strict=True):
-                trace.append({**parts[0], "seconds": seconds, **parts[1], **parts[2]})
+            return seen(self, made.loss) if seen else [{}] * self.ensemble.size
+
+        epochs = [made.epoch(watch) for _ in range(recipe.epochs)]
         self.known = None
-        return traces
+        return [list(trace) for trace in zip(*epochs, strict=True)]
 
     def trainer(self, stage: str, recipe: Recipe, loss: Callable, order: int) -> EnsembleTrainer:
         return EnsembleTrainer(self, loss, recipe, self.order(order), stage)
@@ -290,10 +259,10 @@ class SideBySide:
         responses: list[Tensor],
         last: Parameters | None = None,
     ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
-        """Estimate every member's parameters: exact likelihood in one search for all, others by
+        """Estimate every member's parameters: in one search where the estimator fits many, else by
         several processes where there are many.
         """
-        if repr(source.estimator()) == "MaximumLikelihood()":
+        if getattr(source.estimator(), "fits_many", False):
             found = estimate_many(outputs, responses, last)  # a few numbers: no device's work
             each = zip(found.parameters, found.converged.tolist(), strict=True)
             return [usable(*own) for own in each]
@@ -301,11 +270,6 @@ class SideBySide:
         jobs = [delayed(_estimated)(source.estimator(), own.clone(), y) for own, y in pairs]
         workers = min(granted_cores(), max(1, len(jobs) // 10))  # one starts in some seconds
         return Parallel(n_jobs=workers)(jobs)
-
-    def estimate(
-        self, source: Source, outputs: list[Tensor], responses: list[Tensor]
-    ) -> Parameters:
-        return [own for own, _ in self.estimates(source, outputs, responses)]
 
 
 def _estimated(

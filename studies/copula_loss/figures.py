@@ -22,24 +22,27 @@ SUMS = {
 
 
 @drawn
-def pull_figure(residual: np.ndarray, pulls: Mapping[str, np.ndarray]) -> Figure:
-    """Return the plane of both residuals with an arrow at each point: whereto a step of training
-    moves a patient.
+def pull_figure(axis: np.ndarray, pulls: Mapping[str, np.ndarray]) -> Figure:
+    """Return the plane of both residuals with the paths on which training moves a patient through
+    it.
 
     Parameters
     ----------
-    residual : (m, 2)
-        Of the left and of the right eye, in SDs.
-    pulls : mapping of two names to (m, 2)
-        Minus the gradient in the residuals under squared error, and under the copula loss.
+    axis : (m,)
+        Residuals of either eye, in SDs.
+    pulls : mapping of two names to (m, m, 2)
+        Minus the gradient at [left, right], under squared error and under the copula loss. A path
+        is thick where the pull is strong, on one scale.
     """
     figure, panels = new_figure(3.7, columns=2, sharex=True, sharey=True)
     for ax, (name, pull), method in zip(panels, pulls.items(), ("empirical", "exact"), strict=True):
-        ax.plot([-3, 3], [-3, 3], **ZERO)
-        color = METHODS[method].color
-        ax.quiver(*residual.T, *pull.T, color=color, angles="xy", scale_units="xy", scale=10)
+        ax.plot(axis[[0, -1]], axis[[0, -1]], **ZERO)
+        along = np.moveaxis(pull, (1, 0, 2), (1, 2, 0))  # [left or right, y, x]
+        width = 0.3 + 0.4 * np.linalg.norm(along, axis=0)
+        look = {"color": METHODS[method].color, "density": 0.7, "arrowsize": 1.2}
+        ax.streamplot(axis, axis, *along, linewidth=width, **look)
         ax.set(title=name, xlabel="residual of the left eye, $e_1$", aspect="equal")
-        ax.set(xlim=(-2.9, 2.9), ylim=(-2.9, 2.9))
+        ax.locator_params(nbins=5)
     panels[0].set(ylabel="residual of the right eye, $e_2$")
     return figure
 

@@ -1,69 +1,82 @@
-"""Figures of the page on data: a pair of images, two eyes of a patient, splits."""
+"""Figures of the page on data: one patient, two eyes of many patients, splits."""
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import ConnectionPatch, Rectangle
 
 from cevit_lib.clinic.style import COLORS, drawn, new_figure
 from studies.charts import ZERO
 
 
 @drawn
-def plot_pair(images: np.ndarray) -> Figure:
-    """Draw one synthetic pair with the pixels that the responses read, and their corner of the left
-    eye, enlarged.
+def plot_patient(images: np.ndarray, y: np.ndarray, rho: float) -> Figure:
+    """Draw what one synthetic patient gives: two images, the pixels that are read, four responses.
 
     Parameters
     ----------
-    images : array, shape (2, height, width)
+    images : array, shape (2, 72, 72)
         Left eye, then right eye.
+    y : array, shape (4,)
+        Lengths of the left and of the right eye, then labels.
+    rho : float
+        Correlation of the lengths' errors.
     """
-    paper = {"facecolor": "white", "pad": 1.5, "alpha": 0.9, "lw": 0}
-    figure, axes = new_figure(2.9, columns=3)
-    panels = (("OS", images[0]), ("OD", images[1]), ("OS", images[0][:12, :12]))
-    for ax, (eye, image) in zip(axes, panels, strict=True):
-        ax.imshow(image, vmin=-2.2, vmax=2.2, cmap="Greys")
-        ax.set(title=f"{eye}, 72 x 72 pixels", xticks=[], yticks=[])
-        ax.grid(visible=False)
-        for k in range(3):
-            ax.add_patch(
-                Rectangle(
-                    (3 * k - 0.5, 3 * k - 0.5), 3, 3, fill=False, edgecolor=COLORS[eye], linewidth=2
-                )
-            )
-    for ax in axes[:2]:
-        ax.add_patch(Rectangle((47.5, 47.5), 24, 24, fill=False, linewidth=1.5))
-        ax.text(59.5, 44.5, "block (3, 3)", ha="center", fontsize=8, bbox=paper)
-    axes[2].set_title("OS, first 12 pixels")
-    for k in range(3):
-        axes[2].text(3 * k + 3, 3 * k + 1.3, rf"$\Omega_{k + 1}$", bbox=paper)
+    figure, axes = new_figure(4.9, 2, 3, width_ratios=[3, 3, 2.2])
+    for row, eye, image, j in zip(axes, ("OS", "OD"), images, (0, 1), strict=True):
+        name = "left eye (OS)" if eye == "OS" else "right eye (OD)"
+        for ax, shown, title in zip(
+            row, (image, image[:12, :12]), (name, "its corner"), strict=False
+        ):
+            ax.imshow(shown, vmin=-2.2, vmax=2.2, cmap="Greys")
+            ax.set(xticks=[], yticks=[])
+            ax.set_title(title, color=COLORS[eye])
+            ax.grid(visible=False)
+        _mark(row[0], row[1], COLORS[eye])
+        said = f"length $y_{j + 1}$ = {y[j]:.2f}\n\nlabel $y_{j + 3}$ = {y[j + 2]:.0f}"
+        row[2].text(0, 0.5, said, va="center", fontsize=12, color=COLORS[eye])
+        row[2].set_axis_off()
+    link = f"same patient:\nerrors of the lengths\ncorrelated {rho:.2f}"
+    axes[0, 2].text(0, -0.12, link, va="center", color=COLORS["both"])
     return figure
 
 
+def _mark(whole, corner, color: str) -> None:
+    """Frame the three blocks of pixels in the corner, and the corner in the whole image."""
+    whole.add_patch(Rectangle((-0.5, -0.5), 12, 12, fill=False, edgecolor=color, linewidth=1.5))
+    paper = {"facecolor": "white", "pad": 1.5, "alpha": 0.9, "lw": 0}
+    for k in range(3):
+        at = (3 * k - 0.5, 3 * k - 0.5)
+        corner.add_patch(Rectangle(at, 3, 3, fill=False, edgecolor=color, linewidth=2))
+        corner.text(3 * k + 3, 3 * k + 1.3, rf"$\Omega_{k + 1}$", bbox=paper)
+    for edge in (0, 1):  # from the frame to the enlargement
+        start = (11.5, -0.5 + 12 * edge)
+        ends = {"xyA": start, "coordsA": whole.transData}
+        ends |= {"xyB": (0, 1 - edge), "coordsB": corner.transAxes}
+        whole.figure.add_artist(ConnectionPatch(**ends, color=color, linewidth=0.8))
+
+
 @drawn
-def plot_two_eyes(panels: dict[str, np.ndarray], unit: str = "") -> Figure:
-    """Scatter the right eye against the left eye, one panel per quantity, with the correlation
-    written in.
+def plot_two_eyes(panels: dict[str, np.ndarray]) -> Figure:
+    """Scatter the right eye against the left eye, two panels a row, the correlation written in.
 
     Parameters
     ----------
     panels : dict
         Title -> array of shape (n, 2), left eye in the first column.
-    unit : str
-        Of both axes.
     """
-    figure, axes = new_figure(3.2, columns=len(panels))
-    names = [f"left eye (OS){unit}", f"right eye (OD){unit}"]
-    for ax, (title, pairs) in zip(axes, panels.items(), strict=True):
-        frame = pd.DataFrame(pairs, columns=names).dropna()
-        look = {"s": 14 if len(frame) < 500 else 5, "alpha": 0.5, "linewidth": 0}
+    figure, axes = new_figure(6.4, 2, 2)
+    for ax, (title, pairs) in zip(axes.flat, panels.items(), strict=True):
+        frame = pd.DataFrame(pairs, columns=["left", "right"]).dropna()
+        look = {"s": 14 if len(frame) < 500 else 7, "alpha": 0.5, "linewidth": 0}
         look["rasterized"] = len(frame) > 500
         ax.axline((frame.min().min(),) * 2, slope=1, **ZERO)
-        sns.scatterplot(frame, x=names[0], y=names[1], color=COLORS["both"], ax=ax, **look)
+        sns.scatterplot(frame, x="left", y="right", color=COLORS["both"], ax=ax, **look)
         ax.set_title(f"{title}, correlation {frame.corr().iloc[0, 1]:.2f}")
         ax.set_aspect("equal", "datalim")
+        ax.set_xlabel("left eye (OS)", color=COLORS["left"])
+        ax.set_ylabel("right eye (OD)", color=COLORS["right"])
     return figure
 
 

@@ -1,6 +1,4 @@
-"""Figures of "CeViT, line by line": the architecture, what alpha does, where the class token looks,
-eyes on a plane.
-"""
+"""Figures of the page on the network: its two lanes, what links the eyes; and eyes on a plane."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,108 +6,96 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.colors import PowerNorm
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from cevit_lib.clinic.style import COLORS, drawn, new_figure
-from studies.charts import TRUTH, legend_below, panel_size
-from studies.overview import draw_flow
+from studies.charts import legend_below, panel_size
+from studies.overview import draw_arrow, draw_box
 
 
 @drawn
 def architecture(layers: int = 12, width: int = 768, tokens: int = 197) -> Figure:
-    """Draw the bi-channel encoder: green parts are shared, blue ones belong to the left eye, orange
-    ones to the right.
+    """Draw the bi-channel encoder as two lanes that meet in the loss alone.
+
+    Green boxes have the same weights in both lanes, blue and orange ones belong to an eye; a lock
+    marks what is frozen.
 
     Parameters
     ----------
     layers, width, tokens : int
         What the labels say.
     """
-    left, right, both = COLORS["left"], COLORS["right"], COLORS["both"]
-    boxes = {
-        "image 1": (22, 4, "image, left eye (OS)", left),
-        "image 2": (78, 4, "image, right eye (OD)", right),
-        "tokens": (50, 17, f"patches, class token, positions: {tokens} tokens of {width}", both),
-        "attention": (50, 31, "norm, self-attention with LoRA, + residual", both),
-        "MLP": (50, 42, "norm, MLP with LoRA", both),
-        "adapter 1": (15, 42, "adapter of the left eye\n$\\alpha_1 A_{l1}$", left),
-        "adapter 2": (85, 42, "adapter of the right eye\n$\\alpha_2 A_{l2}$", right),
-        "sum": (50, 53, "residual + MLP + adapter", COLORS["grey"]),
-        "heads 1": (20, 68, "heads $\\beta_1$ (continuous), $\\beta_3$ (binary)", left),
-        "heads 2": (80, 68, "heads $\\beta_2$ (continuous), $\\beta_4$ (binary)", right),
-    }
-    arrows = [("tokens", "attention"), ("attention", "MLP"), ("MLP", "sum")]
-    for eye in "12":
-        arrows += [(f"image {eye}", "tokens"), ("attention", f"adapter {eye}")]
-        arrows += [(f"adapter {eye}", "sum"), ("sum", f"heads {eye}")]
-    figure, ax = new_figure(5.4)
-    ax.set(xlim=(0, 100), ylim=(0, 73))
-    ax.add_patch(Rectangle((1, 25), 98, 33, facecolor="none", edgecolor=COLORS["grey"], ls="--"))
-    ax.text(2, 55.5, f"one of {layers} blocks", fontsize=9, color=COLORS["grey"])
-    ax.text(50, 60, "class tokens $h_1, h_2$", fontsize=9, ha="center")
-    draw_flow(ax, boxes, [(*ends, "") for ends in arrows])
+    figure, ax = new_figure(7.4)
+    ax.set(xlim=(0, 100), ylim=(0, 103))
+    ax.set_axis_off()
+    frame = {"facecolor": "none", "edgecolor": COLORS["grey"], "ls": "--"}
+    ax.add_patch(Rectangle((1, 34), 98, 37, **frame))
+    ax.text(50, 36, f"one of {layers} blocks", fontsize=9, ha="center", color=COLORS["grey"])
+    for y in (83, 63, 47):
+        ax.plot((36, 64), (y, y), color=COLORS["both"], ls=":", lw=1.5)
+        ax.text(50, y + 1, "same weights", fontsize=8, ha="center", color=COLORS["both"])
+    for eye, x, side in (("left", 21, -1), ("right", 79, 1)):
+        _lane(ax, eye, x, side, f"{tokens} x {width}", width)
+    words = r"copula loss, with $\hat\Gamma$ and $\hat\sigma$: the only link between the eyes"
+    draw_box(ax, (50, 3, 66, 5), words, COLORS["ink"])
     return figure
 
 
-@drawn
-def alpha_effect(alpha: np.ndarray, distance: np.ndarray, same: np.ndarray) -> Figure:
-    """Draw how far the class tokens of one photograph, fed to both eyes, part as alpha grows.
-
-    Parameters
-    ----------
-    alpha : array (m,)
-        Of both eyes.
-    distance : array (m,)
-        Norm of the difference of the tokens, relative to their size.
-    same : array (m,)
-        The same after the second layers were divided by ``alpha``.
-    """
-    words = {"adapters kept": distance, r"$V_2, d_2$ divided by $\alpha$": same}
-    figure, ax = new_figure(3.2, width=5)
-    ink = [COLORS["ink"], COLORS["grey"]]
-    sns.lineplot(pd.DataFrame(words, index=alpha), markers=True, palette=ink, ax=ax)
-    ax.axvline(0.1, **TRUTH)
-    ax.set(
-        xlabel=r"$\alpha$ of both eyes",
-        ylabel="distance of the two tokens, relative",
-        ylim=(0, None),
+def _lane(ax: Axes, eye: str, x: float, side: int, shape: str, width: int) -> None:
+    """Draw one eye's way from its image, at the top, to its two outputs; ``x`` is its middle."""
+    ink, both, j = COLORS[eye], COLORS["both"], 1 if eye == "left" else 2
+    inner, outer = x - 8 * side, x + 11.5 * side
+    draw_box(ax, (x, 97, 34, 8), f"image $\\mathcal{{X}}_{j}$, {eye} eye\n3 x 224 x 224", ink)
+    draw_box(ax, (x, 83, 34, 7), "patches and positions", both, locked=True)
+    draw_box(
+        ax, (x, 63, 34, 8), "attention: $W_0$, and\n$BA$ (LoRA), which trains", both, locked=True
     )
-    return figure
+    draw_box(ax, (inner, 47, 18, 12), "MLP: $W_0$,\nand $BA$,\nwhich trains", both, locked=True)
+    draw_box(ax, (outer, 47, 16, 12), f"adapter\n$\\alpha_{j} A_{{l{j}}}$,\ntrains", ink)
+    draw_box(
+        ax, (x, 15.5, 34, 8), f"two heads, train: length $\\mu_{j}$,\nlogit $\\mu_{j + 2}$", ink
+    )
+    for start, end in (((x, 93), (x, 86.8)), ((x, 11.5), (x, 5.8))):
+        draw_arrow(ax, start, end, ink)
+    draw_arrow(ax, (x, 79.4), (x, 67.6), ink, f"{shape} tokens")
+    for place in (inner, outer):
+        draw_arrow(ax, (x, 59), (place, 53.4), ink)
+        draw_arrow(ax, (place, 41), (x, 34), ink)
+    draw_arrow(ax, (x, 34), (x, 19.8), ink, f"class token $h_{j}$: {width}")
 
 
 @drawn
-def attention(grids: np.ndarray, titles: Sequence[str]) -> Figure:
-    """Draw grids of attention weights, one row an eye, one column a head; all panels share their
-    colours.
-
-    The colours follow the square root, so that the even share stays visible beside a peak of forty
-    times as much.
+def links(network: np.ndarray, losses: dict[str, np.ndarray]) -> Figure:
+    """Draw which eye's image each output sees, and which outputs each loss ties together.
 
     Parameters
     ----------
-    grids : array (2, heads, rows, columns)
-        Weights of the class token in one layer, left eye first.
-    titles : sequence of str
-        One for each head.
+    network : array (4, 2)
+        Slopes of the outputs in the images' pixels, as a share of each output's own.
+    losses : dict
+        Name -> array (4, 4), second derivatives in two outputs of one patient, with diagonal 1.
     """
-    times = np.asarray(grids, dtype=float) * np.asarray(grids[0][0]).size
-    figure, axes = new_figure(2.9, 2, len(titles), squeeze=False)
-    look = {"norm": PowerNorm(0.5, 0, max(times.max(), 2.0)), "cmap": "Greys", "cbar": False}
-    look |= {
-        "linewidths": 0.3,
-        "linecolor": COLORS["light"],
-        "square": True,
-        "xticklabels": False,
-        "yticklabels": False,
-    }
-    for row, eye, eyes_grids in zip(axes, ("OS", "OD"), times, strict=True):
-        for ax, title, grid in zip(row, titles, eyes_grids, strict=True):
-            sns.heatmap(grid, ax=ax, **look)
-            ax.set_title(title if eye == "OS" else "", fontsize=9)
-        row[0].set_ylabel(eye, color=COLORS[eye], fontweight="bold")
-    figure.colorbar(axes[0, 0].collections[0], ax=axes, shrink=0.8, label="times the even share")
+    outputs = ["length OS", "length OD", "label OS", "label OD"]
+    figure, axes = new_figure(3.2, 1, 1 + len(losses), width_ratios=[1, *[2] * len(losses)])
+    panels = {"network": (network, ["image OS", "image OD"])}
+    panels |= {name: (values, outputs) for name, values in losses.items()}
+    look = {"annot": True, "fmt": ".2g", "cmap": "Greys", "cbar": False, "vmin": 0, "vmax": 1.3}
+    for ax, (name, (values, columns)) in zip(axes, panels.items(), strict=True):
+        shown = pd.DataFrame(values, outputs, columns).round(2) + 0.0  # no minus before a zero
+        sns.heatmap(
+            shown.abs(),
+            ax=ax,
+            **look | {"annot": shown},
+            linewidths=1,
+            yticklabels=not ax.get_subplotspec().colspan.start,
+        )
+        ax.set_title(name)
+        for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+            label.set_color(COLORS[label.get_text()[-2:]])
+        ax.tick_params(axis="x", rotation=90, length=0)
+        ax.tick_params(axis="y", rotation=0, length=0)
     return figure
 
 

@@ -137,51 +137,6 @@ def _seen(images: Tensor, generator: torch.Generator) -> Tensor:
     return augment(images.float() / 255, generator) * 2 - 1
 
 
-def pretrain(
-    encoder: nn.Module,
-    images: Tensor,
-    settings: Pretraining,
-    seed: int,
-    device: torch.device | str = "cpu",
-) -> list[dict]:
-    """Train the encoder in place and return a trace: step, loss (mean since the last entry),
-    learning rate, seconds.
-
-    Parameters
-    ----------
-    encoder : torch.nn.Module
-        Of timm, on the CPU; it comes back there.
-    images : Tensor
-        ``(n, 3, h, w)`` bytes; no label is ever seen.
-    settings : Pretraining
-    seed : int
-        Of weights, order, masks and augmentation.
-    device : torch.device
-
-    Raises
-    ------
-    TrainingError
-        The loss is not finite at the end.
-    """
-    torch.manual_seed(seed)
-    model = MaskedAutoencoder(encoder, **settings.decoder).to(device).train()
-    images, batch = images.to(device), settings.batch
-    chance = {"generator": torch.Generator(device).manual_seed(seed + 1), "device": device}
-
-    def draw() -> tuple[Tensor, Tensor]:
-        rows = torch.randint(len(images), (batch,), **chance)
-        seen = _seen(images[rows], chance["generator"])
-        return seen, torch.rand(batch, model.patches, **chance).argsort(1)
-
-    def rate(step: int) -> float:
-        done = (step - settings.rise) / (settings.steps - settings.rise)
-        return (step + 1) / settings.rise if done < 0 else 0.5 * (1 + math.cos(math.pi * done))
-
-    trace = _descend(model, model.parameters(), draw, rate, settings)
-    model.to("cpu")
-    return trace
-
-
 def pretrain_together(
     encoder: dict,
     images: Tensor,

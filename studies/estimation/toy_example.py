@@ -23,7 +23,6 @@ from cevit_lib.estimation import (
     FastMCEM,
     GaussianScoreCorrelation,
     MaximumLikelihood,
-    MonteCarloEM,
     RankLikelihoodMCMC,
 )
 from cevit_lib.records import rounded as six_digits
@@ -44,30 +43,15 @@ TRUTH = np.array([TOY_CORRELATION[pair] for pair in PAIRS])
 ESTIMATORS = {
     "fmcem": lambda c, rng: FastMCEM(),
     "fmcem-bivariate": lambda c, rng: FastMCEM(means="bivariate"),
-    "fmcem-constrained": lambda c, rng: FastMCEM(rescale=False, max_iter=500),
     "fmcem-variances": lambda c, rng: FastMCEM(variances=True),
-    "mcem": lambda c, rng: MonteCarloEM(rng=rng),
     "em-cov2cor": lambda c, rng: ExactEM(rescale=True),
     "em": lambda c, rng: ExactEM(),
     "ml": lambda c, rng: MaximumLikelihood(),
     "mcmc": lambda c, rng: RankLikelihoodMCMC(
         sweeps=c["sweeps"], burn_in=2 * c["sweeps"] // 5, rng=rng
     ),
-    "mcmc-proper": lambda c, rng: RankLikelihoodMCMC(
-        "proper", sweeps=c["sweeps"], burn_in=c["sweeps"] // 5, rng=rng
-    ),
     "scores": lambda c, rng: GaussianScoreCorrelation(),
 }
-COMPARED = (
-    "fmcem",
-    "fmcem-bivariate",
-    "fmcem-variances",
-    "em-cov2cor",
-    "em",
-    "ml",
-    "mcmc",
-    "scores",
-)
 #: Held-out likelihoods are also given for these matrices, which no estimator made.
 REFERENCES = ("truth", "independence", "rho12 only")
 
@@ -92,7 +76,7 @@ def configuration(beta_latent, seed_label: str, scale: str = "paper", **changes)
         "shared_covariates": False,
         "latent": "logistic",
         "thresholds": "logit",
-        "estimators": list(COMPARED),
+        "estimators": list(ESTIMATORS),
         "replications": 100 if scale == "paper" else 4,
         "sweeps": 2500 if scale == "paper" else 250,
         "test_patients": 4000 if scale == "paper" else 500,

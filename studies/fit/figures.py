@@ -1,4 +1,6 @@
-"""Figures of the page on the fit: traces, arms, correlations, cells."""
+"""Figures of the page on training: the two algorithms, whose residuals an estimate sees, and Gamma
+by epoch.
+"""
 
 from typing import Any
 
@@ -7,119 +9,120 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from cevit_lib.clinic.report_figures import plot_correlation
-from cevit_lib.clinic.style import COLORS, METHODS, drawn
-from studies.charts import panel_size
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
+from studies.charts import TRUTH, legend_below
+from studies.overview import draw_arrow, draw_box
 
-__all__ = ["CELLS", "plot_arms", "plot_cells", "plot_correlation", "plot_trace"]
-
-CELLS = ("neither", "right only", "left only", "both")
-"""Joint probabilities in the order 00, 01, 10, 11."""
-PALETTE = {name: METHODS[name].color for name in ("empirical", "independence")}
-PALETTE["copula"] = METHODS["exact"].color
+ONE_STAGE, ALGORITHM_3 = METHODS["exact"], METHODS["fmcem"]
 
 
 @drawn
-def plot_trace(record: dict[str, Any]) -> Figure:
-    """Draw training and held-out loss by epoch of the warm-up, and of both continuations from
-    it.
+def two_algorithms() -> Figure:
+    """Draw when either algorithm estimates the copula parameters, and from whose residuals."""
+    figure, ax = new_figure(4.2)
+    ax.set(xlim=(0, 100), ylim=(0, 62))
+    ax.set_axis_off()
+    ink, paper, ours = COLORS["ink"], ALGORITHM_3.color, ONE_STAGE.color
+    ax.text(0, 59, "Algorithm 3: estimate once, between two trainings", color=paper, fontsize=10)
+    draw_box(ax, (14, 47, 26, 13), "many epochs,\nempirical loss", ink)
+    draw_box(ax, (50, 47, 28, 13), "fMCEM on residuals\nof training patients", paper)
+    draw_box(ax, (86, 47, 26, 13), "more epochs,\ncopula loss", ink)
+    draw_arrow(ax, (27.5, 47), (35.5, 47), ink)
+    draw_arrow(ax, (64.5, 47), (72.5, 47), paper)
+    ax.text(68.5, 49, r"$\hat\Gamma, \hat\sigma$", ha="center", color=paper)
+    ax.text(86, 36.5, "held fixed", ha="center", fontsize=9, color=paper)
+    ax.text(0, 28, "One stage: estimate along the way", color=ours, fontsize=10)
+    draw_box(ax, (24, 12, 30, 13), "an epoch,\ncopula loss", ink)
+    draw_box(ax, (76, 12, 34, 13), "likelihood on residuals\nof held-out patients", ours)
+    draw_arrow(ax, (39.5, 15), (58.5, 15), ink)
+    draw_arrow(ax, (58.5, 9), (39.5, 9), ours)
+    ax.text(49, 5, r"$\hat\Gamma, \hat\sigma$", ha="center", color=ours)
+    ax.text(49, 17, "network", ha="center", fontsize=9)
+    return figure
+
+
+@drawn
+def whose_residuals(rows: pd.DataFrame) -> Figure:
+    """Draw spread and correlation of the two lengths' residuals while a network trains.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns ``epoch``, ``patients``, ``SD`` and ``correlation``.
     """
-    trace = pd.DataFrame(record["trace"])
-    warm = trace["stage"] == "warm-up"
-    trace["epoch"] = trace.groupby("stage").cumcount() + 1 + sum(warm) * ~warm
-    trace["loss function"] = np.where(trace["stage"] == "copula", "copula", "empirical")
-    trace["panel"] = np.where(
-        warm, "step 1, warm-up", "from the same warm-up: two losses, two scales"
-    )
-    words = {"loss": "training", "validation_loss": "held out"}
-    rows = trace.rename(columns=words).melt(
-        ["epoch", "loss function", "panel"], words.values(), "patients", "mean loss per patient"
-    )
-    grid = sns.relplot(
-        rows.astype({"mean loss per patient": float}),
-        kind="line",
-        x="epoch",
-        y="mean loss per patient",
-        hue="loss function",
-        style="patients",
-        palette=PALETTE,
-        col="panel",
-        facet_kws={"sharex": False, "sharey": False},
-        **panel_size(2, 3),
-    )
-    sns.move_legend(grid, "outside lower center", ncol=6)
-    return grid.set_titles("{col_name}").figure
+    words = {"SD": r"SD of residuals", "correlation": "their correlation, left with right"}
+    figure, axes = new_figure(3.2, columns=2)
+    looks = {"seen": METHODS["in-sample"], "new": ONE_STAGE}
+    for ax, (name, said), truth in zip(axes, words.items(), (1.0, 0.72), strict=True):
+        sns.lineplot(
+            rows,
+            x="epoch",
+            y=name,
+            hue="patients",
+            style="patients",
+            palette={who: look.color for who, look in looks.items()},
+            markers={who: look.marker for who, look in looks.items()},
+            dashes=False,
+            ax=ax,
+            legend=name == "SD",
+        )
+        ax.axhline(truth, **TRUTH, label="errors, truth" if name == "SD" else None)
+        ax.set(ylabel=said, ylim=(0, None))
+    axes[0].legend(title="")
+    return figure
+
+
+CORRELATIONS = {"rho12": (0, 1), "rho34": (2, 3), "rho13": (0, 2)}
+
+
+def estimates_by_epoch(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return the estimates of the simulation's folds: one row a fold, epoch and correlation.
+
+    One stage estimates after every epoch, and all correlations are kept of the last one; Algorithm
+    3 after its warm-up of half the epochs, and again, in another arm, after all of them.
+    """
+    rows = []
+    for record in records:
+        trace, found = record["trace"]["one stage"], record["parameters"]
+        last = len(trace["rho12"])
+        arms = {"one stage": last, "algorithm 3, paper": last // 2}
+        arms["algorithm 3, paper, further"] = last
+        for name, (i, j) in CORRELATIONS.items():
+            path = trace.get(name, [])[: last - 1]
+            rows += [(name, "one stage", e, value) for e, value in enumerate(path, start=1)]
+            rows += [
+                (name, arm.split(",")[0].capitalize(), epoch, found[arm]["correlation"][i][j])
+                for arm, epoch in arms.items()
+                if arm in found
+            ]
+    frame = pd.DataFrame(rows, columns=["correlation", "method", "epoch", "estimate"])
+    return frame.replace({"method": {"One stage": "one stage"}})
 
 
 @drawn
-def plot_arms(records: list[dict[str, Any]], metrics: dict[str, str]) -> Figure:
-    """Draw one point per fold and arm, folds joined by lines, one panel per metric.
+def gamma_by_epoch(records: list[dict[str, Any]]) -> Figure:
+    """Draw three correlations by epoch under both algorithms, mean and SD of the folds.
 
     Parameters
     ----------
     records : list
-        One record a fold.
-    metrics : dict
-        Name of a metric in the records -> title of its panel.
+        Of the study "simulation".
     """
-    rows = pd.DataFrame(
-        {
-            "fold": fold,
-            "arm": arm.replace(", ", ",\n"),
-            "panel": title,
-            "value": values["values"][metric],
-        }
-        for fold, record in enumerate(records)
-        for arm, values in record["metrics"].items()
-        for metric, title in metrics.items()
-    ).astype({"value": float})
-    shape = {"col": "panel", "sharey": False} | panel_size(len(metrics), 3)
-    grid = sns.FacetGrid(rows, **shape).set_titles("{col_name}")
-    look = {"units": "fold", "estimator": None, "color": COLORS["light"], "marker": "o"}
-    look |= {"markerfacecolor": COLORS["grey"], "markersize": 4}
-    grid.map_dataframe(sns.lineplot, x="arm", y="value", **look)
-    grid.map_dataframe(
-        sns.pointplot,
-        x="arm",
-        y="value",
-        errorbar=None,
-        linestyle="none",
-        marker="D",
-        color=COLORS["ink"],
-    )
-    return grid.set_axis_labels("", "").figure
-
-
-@drawn
-def plot_cells(
-    joint: np.ndarray, independent: np.ndarray, ids: list[str], observed: list[str]
-) -> Figure:
-    """Draw the four joint probabilities of some patients, by the copula and by independence with
-    the same margins.
-
-    Parameters
-    ----------
-    joint, independent : array, shape (k, 4)
-        Probabilities of 00, 01, 10 and 11.
-    ids, observed : list of str
-        Patients, and the cell that was observed.
-    """
-    words = [f"patient {name}\nobserved: {cell}" for name, cell in zip(ids, observed, strict=True)]
-    rows = pd.DataFrame(
-        {"patient": word, "method": method, "cell": cell.replace(" ", "\n"), "probability": p}
-        for method, table in (("independence", independent), ("copula", joint))
-        for word, row in zip(words, table, strict=True)
-        for cell, p in zip(CELLS, row, strict=True)
-    )
-    grid = sns.catplot(
-        rows,
-        kind="bar",
-        x="cell",
-        y="probability",
-        hue="method",
-        palette=PALETTE,
-        col="patient",
-        **panel_size(len(ids), 3),
-    )
-    sns.move_legend(grid, "outside lower center", ncol=2, title="")
-    return grid.set_titles("{col_name}").set_xlabels("").figure
+    rows = estimates_by_epoch(records)
+    looks = {"one stage": ONE_STAGE, "Algorithm 3": ALGORITHM_3}
+    truth = np.array(records[0]["parameters"]["true"]["correlation"])
+    figure, axes = new_figure(3.3, columns=3, sharey=True)
+    for ax, (name, place) in zip(axes, CORRELATIONS.items(), strict=True):
+        own = rows[rows["correlation"] == name].groupby(["method", "epoch"])["estimate"]
+        for method, part in own.agg(["mean", "std"]).fillna(0).groupby("method"):
+            look, aside = looks[method], 0.0 if method == "one stage" else 0.3
+            line = {"color": look.color, "marker": look.marker, "capsize": 2, "label": method}
+            line["linestyle"] = "-" if method == "one stage" else "none"
+            epochs = part.index.get_level_values("epoch") + aside  # bars beside each other
+            ax.errorbar(epochs, part["mean"], part["std"], **line)
+        ax.axhline(truth[place], **TRUTH, label="true errors")
+        ax.set(
+            xlabel="epoch", title=rf"$\hat\rho_{{{name[3:]}}}$", ylim=(-0.4, 1), xlim=(0.5, None)
+        )
+    axes[0].set_ylabel("estimate")
+    return legend_below(figure)

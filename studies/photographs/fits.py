@@ -39,7 +39,7 @@ from studies.photographs.data import (
     predictions_of,
     strangers,
 )
-from studies.photographs.pretraining import Encoders
+from studies.photographs.pretraining import encoder_of
 from studies.photographs.settings import grid
 from studies.simulation.fits import Clock, scores
 from studies.study import Fit, Study
@@ -57,7 +57,7 @@ def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]
     device = find_device(device)
     if device.type == "cuda":  # predictions in TF32; training is in bf16, the loss in float32
         torch.set_float32_matmul_precision("high")
-    batch = Batch(fits, Encoders(scale), device)
+    batch = Batch(fits, scale, device)
     for arm in batch.first["arms"]:
         batch.train(arm)
     return [batch.content(k) for k in range(len(fits))]
@@ -66,8 +66,8 @@ def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]
 class Batch:
     """Fits of one shape in one program: their patients, networks, and what came of every arm."""
 
-    def __init__(self, fits: list[Fit], encoders: Encoders, device: torch.device) -> None:
-        self.fits, self.first, self.encoders = fits, fits[0][0], encoders
+    def __init__(self, fits: list[Fit], scale: str, device: torch.device) -> None:
+        self.fits, self.first, self.scale = fits, fits[0][0], scale
         self.device, self.clock = device, Clock(device)
         eyes = load_eyes(*(self.first[key] for key in ("data", "size", "mirror")))
         self.splits = [partition(eyes, c) for c, _ in fits]
@@ -96,19 +96,20 @@ class Batch:
         train = [at + split.train for at, split in zip(start, self.splits, strict=True)]
         test = [at + split.test for at, split in zip(start, self.splits, strict=True)]
         images = torch.cat([eyes.load() for eyes in self.eyes]).to(self.device)
-        y = torch.cat([eyes.y for eyes in self.eyes]).to(self.device)
+        y = torch.cat([eyes.y for eyes in self.eyes])
         crosses = []
         for parts in zip(*self.left_out, strict=True):
             left = [at + part for at, part in zip(start, parts, strict=True)]
             rest = [np.setdiff1d(own, out) for own, out in zip(train, left, strict=True)]
             crosses.append((self._members(images, y, rest), left))
-        ensemble = Ensemble(networks_of(self.fits, self.encoders), self.device)
+        ensemble = Ensemble(networks_of(self.fits, self.scale), self.device)
         members, parts = self._members(images, y, train), {"train": train, "test": test}
         return SideBySide(ensemble, members, parts, self.order, crosses)
 
     def _members(self, images: Tensor, y: Tensor, rows: list[np.ndarray]) -> Members:
-        scales = [Standardisation.of(y[own].cpu(), self.eyes[0].continuous) for own in rows]
-        return Members(images, y, np.stack(rows), scales, self.first["recipe"]["batch_size"])
+        scales = [Standardisation.of(y[own], self.eyes[0].continuous) for own in rows]
+        chunk = self.first["recipe"]["batch_size"]
+        return Members(images, y.to(self.device), np.stack(rows), scales, chunk)
 
     def order(self, number: int) -> list[np.random.Generator]:
         """All arms see the patients in one order, second stages in one of their own."""
@@ -152,7 +153,7 @@ class Batch:
         for k, (c, _) in enumerate(self.fits):
             if any(c[key] != SHOWN[key] for key in ("partition", "fold", "adapters")):
                 continue
-            (model,), eyes = networks_of([self.fits[k]], self.encoders), self.eyes[k]
+            (model,), eyes = networks_of([self.fits[k]], self.scale), self.eyes[k]
             model.load_state_dict(ensemble.state(k), strict=False)
             tokens = class_tokens(model, eyes, self.device)
             plane = on_a_plane(tokens, min(30.0, len(eyes) / 2), 0)
@@ -164,7 +165,7 @@ class Batch:
         """Return what the record of a fit holds."""
         eyes, split = self.eyes[k], self.splits[k]
         arms = {name: (out[k], used[k]) for name, (out, used) in self.arms.items()}
-        y, weights = eyes.y[split.test], self.encoders(self.fits[k][0])[1]
+        y, weights = eyes.y[split.test], encoder_of(self.fits[k][0], self.scale)[1]
         metrics = {name: scores(outputs, y, used) for name, (outputs, used) in arms.items()}
         estimates = {name: used.to_dict() for name, (_, used) in arms.items()}
         outputs = {name: outputs for name, (outputs, _) in arms.items()}
@@ -180,13 +181,13 @@ class Batch:
         }
 
 
-def networks_of(fits: list[Fit], encoders: Encoders) -> list[BiChannelViT]:
+def networks_of(fits: list[Fit], scale: str) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
         return [
             BiChannelViT(
-                encoders(c)[0],
+                encoder_of(c, scale)[0],
                 pretrained=c["weights"] != "random",
                 adapters=c["adapters"],
                 lora_rank=c["lora_rank"],

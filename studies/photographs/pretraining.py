@@ -13,6 +13,8 @@ timm's ImageNet weights can be had none of this is needed:
 from __future__ import annotations
 
 import copy
+import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -80,46 +82,41 @@ def weights_file(half: int, scale: str) -> Path:
     return folder / "photographs-weights" / f"half-{half}.pth"
 
 
-class Encoders:
-    """Backbones by configuration, each read once, with a line that says which weights made it."""
+def encoder_of(c: dict, scale: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a fresh copy of a configuration's backbone, and what a record says of its weights.
 
-    def __init__(self, scale: str) -> None:
-        self.scale, self.known = scale, {}
+    Raises
+    ------
+    DataError
+        The weights are not there; the message names the command that makes them.
+    """
+    half = half_of(c) if c["weights"] == "mae-half" else None
+    return copy.deepcopy(_read(json.dumps(c["encoder"]), c["weights"], half, scale))
 
-    def __call__(self, c: dict) -> tuple[nn.Module, dict[str, Any]]:
-        """Return a fresh copy of the backbone and what a record says of its weights.
 
-        Raises
-        ------
-        DataError
-            The weights are not there; the message names the command that makes them.
-        """
-        key = c["weights"], half_of(c) if c["weights"] == "mae-half" else None
-        if key not in self.known:
-            self.known[key] = self._read(c)
-        return copy.deepcopy(self.known[key])
+@functools.cache
+def _read(encoder: str, kind: str, half: int | None, scale: str) -> tuple[nn.Module, dict]:
+    how, told = json.loads(encoder), {"kind": kind}
+    torch.manual_seed(0)
+    if kind == "imagenet":
+        size = how["img_size"]
+        model, told["origin"] = create_timm_model(how["backbone"], True, img_size=size)
+    else:
+        model = build_encoder(how)
+    if half is not None:
+        stored = _stored(weights_file(half, scale), scale)
+        model.load_state_dict(stored["weights"])
+        told |= stored["told"]
+    return model, told | {"hash": base_hash(model)}
 
-    def _read(self, c: dict) -> tuple[nn.Module, dict[str, Any]]:
-        encoder, told = c["encoder"], {"kind": c["weights"]}
-        torch.manual_seed(0)
-        if c["weights"] == "imagenet":
-            size = encoder["img_size"]
-            model, told["origin"] = create_timm_model(encoder["backbone"], True, img_size=size)
-        else:
-            model = build_encoder(encoder)
-        if c["weights"] == "mae-half":
-            stored = self._stored(weights_file(half_of(c), self.scale))
-            model.load_state_dict(stored["weights"])
-            told |= stored["told"]
-        return model, told | {"hash": base_hash(model)}
 
-    def _stored(self, path: Path) -> dict[str, Any]:
-        if self.scale == "smoke":  # tiny and quick: made where this very code has not made them yet
-            STUDY.run("smoke", devices=("cpu",), report=lambda line: None)
-        if not path.is_file():
-            raise DataError(
-                f"{path} is not there. Make the encoder's weights first: python -m studies "
-                "photographs-pretraining (with --results FOLDER where the records are there "
-                "already), or take others by CEVIT_PHOTOGRAPHS_WEIGHTS=imagenet."
-            )
-        return torch.load(path, weights_only=True)
+def _stored(path: Path, scale: str) -> dict[str, Any]:
+    if scale == "smoke":  # tiny and quick: made where this very code has not made them yet
+        STUDY.run("smoke", devices=("cpu",), report=lambda line: None)
+    if not path.is_file():
+        raise DataError(
+            f"{path} is not there. Make the encoder's weights first: python -m studies "
+            "photographs-pretraining (with --results FOLDER where the records are there already), "
+            "or take others by CEVIT_PHOTOGRAPHS_WEIGHTS=imagenet."
+        )
+    return torch.load(path, weights_only=True)

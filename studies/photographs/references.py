@@ -13,16 +13,17 @@ import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters
-from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.splits import Split
 from cevit_lib.estimation import MaximumLikelihood
 from cevit_lib.records import rounded
 from cevit_lib.training.objective import estimated
-from studies.photographs.data import facts, left_out_parts, load_eyes, partition, predictions_of
+from studies.photographs.data import facts, load_eyes, partition, predictions_of
 from studies.photographs.settings import grid
 from studies.simulation.fits import scores
 from studies.study import Study
@@ -33,39 +34,34 @@ PIXELS, COMPONENTS = 48, 30
 def fit(c: dict, seed: int, scale: str) -> dict[str, Any]:
     """Regress on age and sex, and on small pictures."""
     eyes = load_eyes(c["data"], c["size"], c["mirror"])
-    split = partition(eyes, c)
-    parts = left_out_parts(eyes, split, c, seed)
-    columns = {"age and sex": eyes.covariates.numpy(), "PCA of pixels": small_pictures(eyes)}
-    arms = {name: regress(columns[name], eyes.y.numpy(), split, parts) for name in c["models"]}
-    y = eyes.y[split.test]
-    metrics = {name: scores(outputs, y, used) for name, (outputs, used) in arms.items()}
-    outputs = {name: outputs for name, (outputs, _) in arms.items()}
+    small = torch.nn.functional.interpolate(eyes.load().flatten(0, 1), PIXELS, mode="area")
+    pictures = small.reshape(len(eyes), 2, -1).double()
+    columns = {"age and sex": eyes.covariates.numpy(), "PCA of pixels": pictures.numpy()}
+    split, metrics, parameters, outputs = partition(eyes, c), {}, {}, {}
+    for name in c["models"]:
+        outputs[name], used = regress(columns[name], eyes.y, split, c["cross_fits"])
+        metrics[name] = scores(outputs[name], eyes.y[split.test], used)
+        parameters[name] = used.to_dict()
     return {
         "metrics": rounded(metrics),
-        "parameters": {name: used.to_dict() for name, (_, used) in arms.items()},
+        "parameters": parameters,
         "predictions": predictions_of(eyes, split, outputs),
         "dtype": "float64",
     }
 
 
-def small_pictures(eyes: PairedEyes) -> np.ndarray:
-    """Return ``(n, eyes, 3 PIXELS^2)`` numbers of the photographs."""
-    small = torch.nn.functional.interpolate(eyes.load().flatten(0, 1), PIXELS, mode="area")
-    return small.reshape(len(eyes), 2, -1).double().numpy()
-
-
 def regress(
-    columns: np.ndarray, y: np.ndarray, split: Split, parts: list[np.ndarray]
-) -> tuple[torch.Tensor, CopulaParameters]:
+    columns: np.ndarray, y: Tensor, split: Split, cross_fits: int
+) -> tuple[Tensor, CopulaParameters]:
     """Fit ridge and logistic regressions, one an eye and response.
 
     Parameters
     ----------
     columns : array, shape (n, eyes, k)
-    y : array, shape (n, 4)
+    y : Tensor, shape (n, 4)
     split : Split
-    parts : list of array
-        Of the training patients: those whom the estimate's regressions have not seen, in turn.
+    cross_fits : int
+        Parts of the training patients that are predicted without them.
 
     Returns
     -------
@@ -73,30 +69,24 @@ def regress(
     parameters : CopulaParameters
         By exact likelihood from cross-fitted outputs, as those of the networks.
     """
-    crossed = np.empty_like(y)
-    for part in parts:
-        crossed[part] = _predict(columns, y, np.setdiff1d(split.train, part), part)
-    exact = MaximumLikelihood(standard_errors=False)
-    seen = (torch.from_numpy(each[split.train]) for each in (crossed, y))
-    with warnings.catch_warnings():  # what did not converge is seen in the stored matrix
-        warnings.simplefilter("ignore")
-        fitted, _ = estimated(exact, *seen)
-    return torch.from_numpy(_predict(columns, y, split.train, split.test)), fitted
-
-
-def _predict(columns: np.ndarray, y: np.ndarray, train: np.ndarray, new: np.ndarray) -> np.ndarray:
-    found = np.empty((len(new), 4))
+    train, test = split.train, split.test
+    crossed, outputs = np.empty((len(train), 4)), np.empty((len(test), 4))
     wide = columns.shape[2] > COMPONENTS
-    reduce = [PCA(min(COMPONENTS, len(train) - 1), random_state=0)] if wide else []
     for k in range(4):
-        own = columns[:, k % 2]
         model = (
             RidgeCV(np.logspace(-2, 4, 13)) if k < 2 else LogisticRegression(C=0.1, max_iter=2000)
         )
-        fitted = make_pipeline(StandardScaler(), *reduce, model).fit(own[train], y[train, k])
-        says = fitted.predict if k < 2 else fitted.decision_function
-        found[:, k] = says(own[new])
-    return found
+        reduce = [PCA(min(COMPONENTS, len(train) // 2), svd_solver="full")] if wide else []
+        model = make_pipeline(StandardScaler(), *reduce, model)
+        how, own, seen = "predict" if k < 2 else "decision_function", columns[:, k % 2], y[train, k]
+        parts = KFold(cross_fits, shuffle=True, random_state=0)
+        crossed[:, k] = cross_val_predict(model, own[train], seen, cv=parts, method=how)
+        outputs[:, k] = getattr(model.fit(own[train], seen), how)(own[test])
+    exact = MaximumLikelihood(standard_errors=False)
+    with warnings.catch_warnings():  # what did not converge is seen in the stored matrix
+        warnings.simplefilter("ignore")
+        fitted, _ = estimated(exact, torch.from_numpy(crossed), y[train])
+    return torch.from_numpy(outputs), fitted
 
 
 STUDY = Study(

@@ -120,12 +120,6 @@ def inflated(folds: int, test_share: float) -> float:
     return 1 + folds * test_share / (1 - test_share)
 
 
-def power(d: float, folds: int, test_share: float) -> float:
-    """Return the power of the two-sided corrected test at a true ``d_z``."""
-    own = d / math.sqrt(inflated(folds, test_share))
-    return float(pingouin.power_ttest(d=own, n=folds, contrast="paired"))
-
-
 def smallest_detectable(folds: int, test_share: float) -> float:
     """Return the ``d_z`` that the corrected test finds with power 0.8."""
     own = pingouin.power_ttest(n=folds, power=0.8, contrast="paired")
