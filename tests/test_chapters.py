@@ -196,7 +196,6 @@ NOT_YET = {
     "encoder",
     "fit",
     "ablation",
-    "real_eyes",
 }
 PART = parts(ROOT)
 WALK = [each for each in CHAPTERS if PART[each.stem] in ("Build it", "Does it help?", "Use it")]

@@ -97,29 +97,3 @@ def plot_false_alarms(records: list[dict[str, Any]]) -> Figure:
     return legend_below(across(grid, 0.05, **TRUTH).figure)
 
 
-@drawn
-def plot_update(numbers: np.ndarray, curves: dict[str, tuple[np.ndarray, ...]]) -> Figure:
-    """Draw what is said of the right eye as the left eye is measured.
-
-    Parameters
-    ----------
-    numbers : array, shape (k,)
-        Slope of the left eye (dB a year).
-    curves : dict
-        What is known of the left label -> mean and SD of the right slope and probability of its
-        label, each (k,).
-    """
-    figure, (left, right) = new_figure(2.9, columns=2)
-    mean, sd, _ = curves["left falls"]
-    band = {"color": COLORS["right"], "alpha": 0.15, "label": "95 %, left falls"}
-    left.fill_between(numbers, mean - 1.96 * sd, mean + 1.96 * sd, **band)
-    left.plot(numbers, numbers, **ZERO)
-    for (name, (mean, _, probability)), line in zip(curves.items(), ("-", "--"), strict=True):
-        look = {"color": COLORS["right"], "linestyle": line, "label": name}
-        left.plot(numbers, mean, **look)
-        right.plot(numbers, probability, **look)
-    left.set(ylabel="right eye's slope (dB a year)")
-    right.set(ylabel="P(the right eye falls)", ylim=(0, 1))
-    left.legend(loc="upper left")
-    figure.supxlabel("left eye's slope (dB a year)", fontsize=10, color=COLORS["left"])
-    return figure
