@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import papermill
@@ -424,8 +425,8 @@ def test_a_library_that_is_not_ours_is_named(page, tmp_path, monkeypatch):
 def test_the_end_of_a_kernel_is_told_as_it_was(status, told):
     watch = Watch("tiny")
     code = f"import os; os.kill(os.getpid(), {-status}) if {status} < 0 else os._exit({status})"
-    watch.process = subprocess.Popen([sys.executable, "-c", code])
-    watch.process.wait()
+    watch.kernel = SimpleNamespace(process=subprocess.Popen([sys.executable, "-c", code]))
+    watch.kernel.process.wait()
     assert told in watch.end_of_kernel()
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from ipykernel.kernelspec import make_ipkernel_cmd
 from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.provisioning import KernelProvisionerBase
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from traitlets.config import Config
@@ -50,8 +50,7 @@ class Watch:
     def __init__(self, name: str, stream=None, relay: bool = False):
         self.name, self.stream, self.relay = name, stream or sys.stderr, relay
         self.total, self.number, self.line, self.started = 0, 0, "", 0.0
-        self.group: int | None = None
-        self.process: subprocess.Popen | None = None
+        self.kernel: KernelProvisionerBase | None = None
         self.last_words = ""
 
     def cell_started(self, cell, cell_index) -> None:
@@ -69,7 +68,8 @@ class Watch:
 
     def end_of_kernel(self) -> str:
         """Say how the kernel's process ended."""
-        status = self.process.poll() if self.process is not None else None
+        process = getattr(self.kernel, "process", None)
+        status = process.poll() if process is not None else None
         if status is not None and status >= 0:
             return f"its process ended with status {status}, as os._exit does"
         name = signal.Signals(-status).name if status else "SIGKILL"
@@ -89,7 +89,7 @@ class Watch:
 
 class StrictClient(PapermillNotebookClient):
     """papermill's client with a kernel of this very Python, whatever kernels are installed where;
-    it also tells the watch the kernel's process group."""
+    it also tells the watch the kernel's process."""
 
     watch: Watch
 
@@ -107,11 +107,10 @@ class StrictClient(PapermillNotebookClient):
         return super().process_message(msg, cell, cell_index)
 
     def start_new_kernel(self, **kwargs):
-        """Start the kernel and note its process group (a kernel that is cut off here ends itself
-        with its parent)."""
+        """Start the kernel and note its process (a kernel that is cut off here ends itself with
+        its parent)."""
         super().start_new_kernel(**kwargs)
-        self.watch.group = getattr(self.km.provisioner, "pgid", None)
-        self.watch.process = getattr(self.km.provisioner, "process", None)
+        self.watch.kernel = self.km.provisioner
 
 
 class StrictEngine(NBClientEngine):
@@ -150,7 +149,7 @@ class StrictEngine(NBClientEngine):
                 try:
                     return client.execute(env=env, cwd=kernel_folder, stdout=said, stderr=said)
                 finally:
-                    end_group(watch.group)
+                    end_group(getattr(watch.kernel, "pgid", None))
                     said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
                     watch.last_words = " / ".join(
                         said.read().decode(errors="replace").split("\n")[-4:]

@@ -36,15 +36,13 @@ def write_reads() -> None:
     names = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
     # code matters where it is imported; provenance opens all of it, for its hash
     names |= {name for name in _seen if not name.endswith(".py")}
-    data = os.environ.get("CEVIT_DATA") or os.devnull
-    folders = [results_folder(), Path(data).expanduser().resolve()]
-    root, read = project_root(), []
-    for name in sorted(names):
-        path = Path(name)
-        if name.startswith("$") or any(path.is_relative_to(folder) for folder in folders):
-            read.append(name)
-        elif path.is_relative_to(root) and path.is_file():
-            inside = path.relative_to(root).parts
-            if not any(part in _MADE or part.startswith(".") for part in inside):
-                read.append(name)
-    Path(os.environ[READS]).write_text(json.dumps(read), encoding="utf-8")
+    Path(os.environ[READS]).write_text(json.dumps(sorted(filter(_matters, names))), "utf-8")
+
+
+def _matters(name: str) -> bool:
+    path, root = Path(name), project_root()
+    data = Path(os.environ.get("CEVIT_DATA") or os.devnull).expanduser().resolve()
+    if name.startswith("$") or path.is_relative_to(results_folder()) or path.is_relative_to(data):
+        return True
+    inside = path.relative_to(root).parts if path.is_relative_to(root) else (".",)
+    return path.is_file() and not any(p in _MADE or p.startswith(".") for p in inside)
