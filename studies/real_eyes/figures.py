@@ -95,5 +95,3 @@ def plot_false_alarms(records: list[dict[str, Any]]) -> Figure:
     )
     grid.set(ylim=(0, None)).set_axis_labels("correlation of the two eyes", "false alarms")
     return legend_below(across(grid, 0.05, **TRUTH).figure)
-
-
