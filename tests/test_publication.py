@@ -5,10 +5,8 @@ import ast
 import doctest
 import importlib
 import json
-import os
 import pkgutil
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -62,29 +60,6 @@ def test_a_page_is_edited_where_its_text_lies():
         else:
             place = address.removeprefix("https://github.com/owner/name/edit/main/")
             assert place != address and (ROOT / place).is_file()
-
-
-def test_colab_notebooks_have_a_guarded_set_up_cell_pinned_to_the_release(tmp_path):
-    made = publication.write_colab("owner/name", tmp_path)
-    assert [path.name for path in made] == [path.name for path in COPIES]
-    for path, source in zip(made, COPIES, strict=True):
-        cells, clean = (
-            json.loads(path.read_text())["cells"],
-            json.loads(source.read_text())["cells"],
-        )
-        assert cells[1:] == clean
-        code = "".join(cells[0]["source"])
-        assert f'"v{__version__}"' in code and "https://github.com/owner/name" in code
-        assert not any(line.lstrip().startswith(("!", "%")) for line in code.splitlines())
-        ast.parse(code)
-
-
-def test_the_set_up_cell_does_nothing_outside_colab(monkeypatch):
-    code = publication._SETUP.format(repository="owner/name", version=__version__)
-    monkeypatch.setattr(subprocess, "run", lambda *given, **_: pytest.fail(f"ran {given}"))
-    before = dict(os.environ)
-    exec(compile(code, "set-up", "exec"), {})
-    assert dict(os.environ) == before
 
 
 def test_the_archives_of_a_release_hold_notebooks_and_records(tmp_path, monkeypatch):
@@ -212,7 +187,13 @@ def test_the_workflows_publish_what_the_book_promises():
     commands = "\n".join(step.get("run", "") for step in steps)
     assert all(
         wanted in commands
-        for wanted in ("make book", "publication pdf", "publication assets", "make colab")
+        for wanted in (
+            "make book",
+            "publication pdf",
+            "assets",
+            "publication student",
+            "make colab",
+        )
     )
     assert "CEVIT_REPOSITORY" in workflow
     jobs = yaml.safe_load(workflow)["jobs"]

@@ -2,7 +2,7 @@
 
 Commands, each a word after ``python -m tools.publication``::
 
-    student              build/student/*.ipynb, the chapters without solutions
+    student              build/student/, chapters without solutions and what they need, and its zip
     slides               build/slides/*.html, from the executed pages; they work offline
     pdf                  _build/cevit.pdf; needs a built book and Chromium
     colab owner/name     build/colab/vVERSION/*.ipynb, each with a set-up cell
@@ -20,15 +20,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import nbformat
 import yaml
 
 from cevit_lib import __version__
 from cevit_lib.edge import guarded
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
+from tools.handout import write_handouts, write_student
 from tools.pages import EXECUTED, alone, jupyter_book
-from tools.teaching import write_slides, write_student
+from tools.teaching import write_slides
 
 RELEASE = f"v{__version__}"
 
@@ -36,33 +36,6 @@ _FOOT = (
     '<div style="font-size:8px;width:100%;text-align:center">'
     f'Version {__version__} · <span class="pageNumber"></span></div>'
 )
-_SETUP = """# On Colab this cell installs the release of this notebook; elsewhere it does nothing.
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules and not os.path.isdir("/content/cevit"):
-    address = "https://github.com/{repository}"
-    clone = ["git", "clone", "--quiet", "--depth", "1", "--branch", "v{version}", address]
-    subprocess.run([*clone, "/content/cevit"], check=True)
-    package = "/content/cevit[vit,clinic,notebook]"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", package], check=True)
-if os.path.isdir("/content/cevit"):
-    os.environ["CEVIT_ROOT"] = "/content/cevit"
-"""
-
-
-def write_colab(repository: str, folder: Path) -> list[Path]:
-    """Write every clean notebook with a first cell that installs this release on Colab, and return
-    the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    code, made = _SETUP.format(repository=repository, version=__version__), []
-    for source in sorted((project_root() / "notebooks" / "ipynb").glob("*.ipynb")):
-        notebook = nbformat.read(source, as_version=4)
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(code, id="set-up"))
-        made.append(folder / source.name)
-        nbformat.write(notebook, made[-1])
-    return made
 
 
 def write_assets(folder: Path) -> list[Path]:
@@ -250,16 +223,18 @@ def write_pdf(target: Path) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    root = project_root()
+    root, public = project_root(), os.environ.get("CEVIT_REPOSITORY") or None
     parser = argparse.ArgumentParser(
         prog="python -m tools.publication", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, make in {
-        "student": lambda given: write_student(root / "build" / "student"),
+        "student": lambda given: write_student(root / "build" / "student", public),
         "slides": lambda given: write_slides(root / "build" / "slides"),
         "pdf": lambda given: [write_pdf(root / "_build" / "cevit.pdf")],
-        "colab": lambda given: write_colab(given.repository, root / "build" / "colab" / RELEASE),
+        "colab": lambda given: write_handouts(
+            root / "build" / "colab" / RELEASE, given.repository, solutions=True
+        ),
         "assets": lambda given: write_assets(root / "build" / "release"),
     }.items():
         commands.add_parser(name).set_defaults(make=make)

@@ -1,37 +1,25 @@
-"""What a teacher takes from the chapters, made and never written: notebooks without solutions,
-and slides (``tools.publication`` has the commands).
+"""Slides, made from the chapters and never written (``tools.publication`` has the command).
 
-A student's notebook has an empty cell where a solution was. A slide is a section: its first
-sentences, its first equation and its figures; parameters and code stay in the notebook.
+A slide is a section: its first sentences, its first equation and its figures; parameters and code
+stay in the notebook.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import shutil
 from html import escape
 from pathlib import Path
 
 import nbformat
-import yaml
 
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
-from cevit_lib.runner.notebook import read_notebook
+from tools.handout import plain_markdown
 from tools.pages import EXECUTED, chapters
 
-ANSWER = "# your answer"
-_SOLUTION = re.compile(
-    r"^```\{solution-start\}.*?^```\{solution-end\}\s*^```$", re.MULTILINE | re.DOTALL
-)
-_EXERCISE_MARK = re.compile(r"^```\{exercise-(?:start|end)\}.*?^```\n?", re.MULTILINE | re.DOTALL)
-_ROLE = re.compile(r"\{(\w+)(?::\w+)?\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
-_MATH = re.compile(r"^```\{math\}\n(?::label: [^\n]*\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
-_DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$|^\([\w-]+\)=\n", re.MULTILINE | re.DOTALL)
-# a link to a page of the book, which does not lie beside the slides
-_PAGE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:)[^)]*\.md[^)]*\)")
+_DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
 _TASK = re.compile(
     r"^(\*\*.+?\*\* \((?:easy|medium|hard)\)\. .*?)(?=^```)", re.MULTILINE | re.DOTALL
 )
@@ -39,52 +27,9 @@ _TASK = re.compile(
 _TO_AN_OUTPUT = re.compile(r"\n\n[^\n*-][^\n]*:\s*\Z")
 
 
-# --- notebooks without solutions
-
-
-def without_solutions(text: str) -> str:
-    """Return a page's text with an empty cell in the place of each solution.
-
-    Raises
-    ------
-    NotebookError
-        A solution has a beginning and no end.
-    """
-    text = _SOLUTION.sub(f"```{{code-cell}} ipython3\n{ANSWER}\n```", text)
-    if "{solution-" in text:
-        raise NotebookError("a solution begins and does not end, or ends and does not begin")
-    return _EXERCISE_MARK.sub("", text)
-
-
-def write_student(folder: Path) -> list[Path]:
-    """Write a notebook without solutions for every chapter of the book."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for source in chapters():
-        page, path = folder / source.name, folder / f"{source.stem}.ipynb"
-        page.write_text(without_solutions(source.read_text(encoding="utf-8")), encoding="utf-8")
-        nbformat.write(read_notebook(page), path)
-        page.unlink()
-        written.append(path)
-    return written
-
-
-# --- slides
-
-
 def plain(text: str) -> str:
-    """Markdown without roles, labels and directives; equations stay."""
-
-    def role(found: re.Match) -> str:
-        kind, said = found[1], found[2].strip()
-        if kind == "ref" and "<" not in found[0]:  # a label: its words
-            return f"*{said.removeprefix('ex-').replace('-', ' ')}*"
-        return {"cite": "", "eq": "the equation", "numref": "the figure"}.get(kind, said)
-
-    text = _MATH.sub(lambda found: f"$$\n{found[1].strip()}\n$$", text)
-    text = _ROLE.sub(role, _PAGE_LINK.sub(r"*\1*", _DIRECTIVE.sub("", text)))
-    text = re.sub(r" +([.,;:)])", r"\1", text)
-    return re.sub(r"(\A|[.?!] |\n\n)the (figure|equation)", r"\1The \2", text)
+    """Return a section's words and equations, links as the titles that they lead to."""
+    return plain_markdown(_DIRECTIVE.sub("", text))
 
 
 def gist(text: str) -> str:
@@ -127,7 +72,7 @@ def _figures(cell) -> list[str]:
     return made
 
 
-def slide_deck(notebook, macros: dict) -> str:
+def slide_deck(notebook) -> str:
     """Return one self-standing HTML page for a chapter; it loads ``reveal/`` and ``mathjax/``
     beside it."""
     (_, head, _), *rest = sections(notebook)
@@ -148,7 +93,7 @@ def slide_deck(notebook, macros: dict) -> str:
         each = "".join(f"<section>{one}</section>" for one in inner)
         slides.append(f"<section>{each}</section>")
     page = Path(__file__).with_name("slides.html").read_text(encoding="utf-8")
-    page = page.replace("@title@", escape(title)).replace("@macros@", json.dumps(macros))
+    page = page.replace("@title@", escape(title))
     return page.replace("@slides@", "\n".join(slides))
 
 
@@ -173,8 +118,6 @@ def write_slides(folder: Path) -> list[Path]:
         A chapter was not executed yet; ``make book`` does it.
     """
     root = project_root()
-    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    macros = config["sphinx"]["config"]["mathjax3_config"]["tex"]["macros"]
     pages = [root / EXECUTED / f"{source.stem}.ipynb" for source in chapters()]
     if missing := [page.stem for page in pages if not page.is_file()]:
         raise NotebookError(
@@ -185,5 +128,5 @@ def write_slides(folder: Path) -> list[Path]:
         shutil.copytree(root / "assets" / name, folder / name, dirs_exist_ok=True)
     written = [folder / f"{page.stem}.html" for page in pages]
     for page, path in zip(pages, written, strict=True):
-        path.write_text(slide_deck(nbformat.read(page, 4), macros), encoding="utf-8")
+        path.write_text(slide_deck(nbformat.read(page, 4)), encoding="utf-8")
     return written

@@ -1,0 +1,184 @@
+"""What leaves the clone: notebooks without solutions that any Jupyter reads, and what they need."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from cevit_lib import __version__
+from cevit_lib.errors import NotebookError
+from cevit_lib.runner.notebook import has_sentinel, read_notebook
+from tools import handout, pages
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAPTERS = pages.chapters(ROOT)
+ONLY_MYST = re.compile(r"\{[\w:+-]+\}`|^`{3,}\{|^:{3,}|^\([\w-]+\)=", re.MULTILINE)
+
+
+def tick(text):
+    return text.replace("'''", "```")
+
+
+SOLVED = tick(
+    "## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
+    "'''{exercise-end}\n'''\n\n'''{solution-start} ex-a\n:class: dropdown\n'''\n"
+    "The answer is 42.\n\n"
+    "'''{code-cell} ipython3\nsecret = 42\n'''\n\n'''{solution-end}\n'''\n\n## Where to go\n"
+)
+
+
+def test_solutions_leave_empty_cells_and_nothing_else_is_lost():
+    made = handout.without_solutions(SOLVED)
+    assert "42" not in made and "{solution" not in made and "{exercise" not in made
+    cell = tick(f"'''{{code-cell}} ipython3\n{handout.ANSWER}\n'''")
+    assert made == f"## Exercises\n\n**One** (easy). Do it.\n\n{cell}\n\n## Where to go\n"
+    with pytest.raises(NotebookError, match="does not end"):
+        handout.without_solutions(SOLVED.replace("{solution-end}", "{end}"))
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory) -> dict[str, nbformat.NotebookNode]:
+    made = handout.write_handouts(tmp_path_factory.mktemp("student"), "owner/name", solutions=False)
+    return {path.stem: nbformat.read(path, 4) for path in made}
+
+
+def names(source: str, kind: type) -> set[str]:
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
+    return {node.id for node in found if isinstance(node.ctx, kind)}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_without_its_solutions(chapter, student):
+    """No cell outside of the solutions uses a name that only a solution makes."""
+    page, made = read_notebook(chapter), student[chapter.stem]
+    assert has_sentinel(made)
+    left = [cell.source for cell in made.cells[1:] if cell.cell_type == "code"]
+    whole = [cell.source for cell in page.cells if cell.cell_type == "code"]
+    text = "".join(cell.source for cell in page.cells)
+    assert left.count(handout.ANSWER) == text.count("{exercise-start}") >= 3
+    nodes = [node for source in left for node in ast.walk(ast.parse(source))]
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    makes = {a.asname or a.name.split(".")[0] for node in imports for a in node.names}
+    # functions, arguments, "as error"
+    makes |= {getattr(node, key, None) for node in nodes for key in ("name", "arg")}
+    makes |= set().union(*(names(source, ast.Store) for source in left))
+    gone = set().union(*(names(source, ast.Store) for source in whole if source not in left))
+    used = set().union(*(names(source, ast.Load) for source in left))
+    assert not used & (gone - makes)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_nothing_is_left_that_only_the_book_understands(chapter, student):
+    text = "\n\n".join(c.source for c in student[chapter.stem].cells if c.cell_type == "markdown")
+    assert not ONLY_MYST.findall(text)
+    words = "|".join(handout.macros(ROOT))
+    assert not re.findall(rf"\\\\(?:{words})(?![A-Za-z])", text)
+    assert text.count("$$") % 2 == 0
+    links = set(re.findall(r"\]\((?!http)([^)]*)\)", text))
+    assert not links, f"a link to a file that is not there: {links}"
+
+
+def test_links_lead_to_pages_of_the_book_and_labels_keep_their_words():
+    said = handout.plain_markdown(
+        "See {ref}`when-it-helps`, {ref}`its rule <verdicts>`, [loss](only_the_loss.md#x), "
+        "{eq}`eq-gain`, {term}`floors <floor>` {cite}`kendall2018multi`.",
+        "https://site/",
+        ROOT,
+    )
+    title = "When can a joint loss help?"
+    assert f"[{title}](https://site/book/executed/when_it_helps.html#when-it-helps)" in said
+    assert "[its rule](https://site/book/executed/verdicts.html#verdicts)" in said
+    assert "[loss](https://site/book/executed/only_the_loss.html#x)" in said
+    assert "[the equation](https://site/book/executed/when_it_helps.html#equation-eq-gain)" in said
+    assert "floors ([Kendall et al. 2018](https://site/book/references.html))." in said
+    assert handout.plain_markdown("{ref}`its rule <verdicts>`", root=ROOT) == "*its rule*"
+    with pytest.raises(KeyError):
+        handout.plain_markdown("{ref}`no-such-label`", root=ROOT)
+
+
+def test_boxes_equations_and_tables_are_markdown():
+    text = """(a-b)=
+'''{admonition} Goals
+:class: tip
+You will.
+'''
+
+'''{math}
+:label: eq-x
+\\E y = \\bm\\mu
+'''
+
+'''{list-table} Rows
+:header-rows: 1
+
+* - A
+  - B
+* - one
+
+    two
+  - $|x|$
+'''
+"""
+    said = handout.plain_markdown(tick(text), root=ROOT)
+    assert said.startswith("> **Goals**\n>\n> You will.\n")
+    assert "$$\n\\operatorname{\\mathbb{E}} y = \\boldsymbol\\mu\n$$" in said
+    table = "| A | B |\n| --- | --- |\n| one<br>two | $\\vert x\\vert $ |"
+    assert f"**Rows**\n\n{table}" in said
+
+
+def test_colab_keeps_solutions_and_a_students_set_up_never_replaces_torch(tmp_path, monkeypatch):
+    """The cell asks for the torch that is there by its version, and for nothing in a clone."""
+    page = next(path for path in CHAPTERS if path.stem == "only_the_loss")
+    made = handout.handout(page, "owner/name", solutions=True)
+    assert handout.ANSWER not in {cell.source for cell in made.cells}
+    code = made.cells[0].source
+    release = f"https://github.com/owner/name/releases/download/v{__version__}/{handout.NAME}.zip"
+    assert release in code and not re.search(r"^[!%]", code, re.MULTILINE)
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(ROOT / "notebooks")
+    exec(compile(code, "set-up", "exec"), {})
+    assert not asked and os.environ["CEVIT_ROOT"] == str(ROOT)
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "results").mkdir()
+    (tmp_path / f"cevit_lib-{__version__}-py3-none-any.whl").touch()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code.replace(f'"{__version__}"', '"9.9"'), "set-up", "exec"), {})
+    import torch
+
+    wheel, *stay = asked[0][asked[0].index("install") + 1 :]
+    assert wheel.startswith(str(tmp_path)) and f"torch=={torch.__version__.split('+')[0]}" in [
+        each.split("+")[0] for each in stay
+    ]
+
+
+def test_what_students_get_runs_without_the_clone(tmp_path):
+    """Unpacked elsewhere, the library from its wheel: one notebook to its end."""
+    *_, archive = handout.write_student(tmp_path / "made")
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path)
+    (wheel,) = (tmp_path / handout.NAME).glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "site")
+        assert not [name for name in packed.namelist() if not name.startswith("cevit_lib")]
+    run = (
+        "import nbformat, nbclient; n = nbformat.read('only_the_loss.ipynb', 4); "
+        "nbclient.NotebookClient(n, timeout=300, kernel_name='python3').execute(); "
+        "import re; print(re.findall('/[^\\'\\n]*cevit_lib', str(n.cells[1:]))[:1])"
+    )
+    gone = {"CEVIT_ROOT", "CEVIT_RESULTS", "CEVIT_DATA"}
+    env = {name: value for name, value in os.environ.items() if name not in gone}
+    env |= {"PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
+    where = tmp_path / handout.NAME / "notebooks"
+    done = subprocess.run(
+        [sys.executable, "-c", run], cwd=where, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
