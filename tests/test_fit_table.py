@@ -237,7 +237,6 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("fit {eyes} {layout} --backbone vit_nosuch", "vit_nosuch"),
         ("fit {eyes} {layout} --device quantum", "device 'quantum' cannot be used here"),
         ("report --results {nowhere} --output {report}", "no record of study 'fit-table'"),
-        ("report --results {out} --output {report} --id beef", "no record"),
         ("report --results {out} --output {other}", "left as it is"),
         ("report --results {out} --output {report} --within HM=1", "the names here are AL, AL_OS"),
         ("evaluate {model} {eyes} --layout {higher} --output {report}", "use the model's rule"),
