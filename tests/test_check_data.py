@@ -334,13 +334,13 @@ def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
             lambda i, e: f"{length(i, e)},{label(i, e)}",
             {"binary": {"DX": "dx", "long": "al >= 24"}},
             False,
-            "'long' is a rule on 'AL', itself a response",
+            "'AL' and 'long' stand on one column 'al'",
         ),
         (
             lambda i, e: f"{length(i, e)},{i % 4 + (i + e) % 2}",
             {"binary": {"some": "dx >= 2", "more": "dx >= 3"}},
             False,
-            "'some' and 'more' are rules on one column 'dx'",
+            "'some' and 'more' stand on one column 'dx'",
         ),
     ],
 )
