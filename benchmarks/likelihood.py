@@ -5,9 +5,8 @@ backward, one thread.
 
 * ``--device cuda`` adds CUDA graphs, ``torch.compile`` and the share of a ViT-B/16 training step.
 * ``--reference FOLDER`` adds the earlier public code's loss class from a checkout of its repository
-  (it imports
-  ``mvnorm``, as ``--mvnorm`` does, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in
-  such an environment with this project on ``PYTHONPATH``).
+  (it imports ``mvnorm``, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an
+  environment with this project on ``PYTHONPATH``).
 * ``--record`` writes ``results/likelihood-speed/…json``; from a clean commit it can be published.
 
 The baseline is BCE + MSE on the same outputs: two squared errors and two cross entropies, one for
@@ -20,7 +19,6 @@ import itertools
 import sys
 import time
 import timeit
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,14 +94,7 @@ def by_scipy(upper: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) 
     return float(multivariate_normal.cdf(*fixed)) + linear - linear.detach()
 
 
-def by_mvnorm(upper: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """Return the same by ``mvnorm`` (torch-mvnorm)."""
-    from mvnorm import multivariate_normal_cdf
-
-    return multivariate_normal_cdf(upper, mean, covariance)
-
-
-def patient_by_patient(outputs: torch.Tensor, y: torch.Tensor, cdf=by_scipy) -> torch.Tensor:
+def patient_by_patient(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood by a loop, with one probability each."""
     gamma = parameters().correlation.to(outputs)
     inverse = torch.inverse(gamma[:2, :2])
@@ -117,7 +108,7 @@ def patient_by_patient(outputs: torch.Tensor, y: torch.Tensor, cdf=by_scipy) -> 
         below = normal.cdf((threshold - mean) / covariance.diagonal().sqrt())
         y3, y4 = response[2], response[3]
         probability = (
-            (1 - 2 * y3) * (1 - 2 * y4) * cdf(threshold, mean, covariance)
+            (1 - 2 * y3) * (1 - 2 * y4) * by_scipy(threshold, mean, covariance)
             + y3 * (1 - 2 * y4) * below[1]
             + y4 * (1 - 2 * y3) * below[0]
         )
@@ -231,8 +222,6 @@ def cpu_table(options: argparse.Namespace) -> list[dict]:
     losses = {"heads": heads, "pairs": pairs, "copula": CopulaLoss(parameters(), validate=False)}
     losses["copula, validated"] = CopulaLoss(parameters())
     loops = {"loop over SciPy": patient_by_patient} if limit else {}
-    if options.mvnorm:
-        loops["loop over torch-mvnorm"] = partial(patient_by_patient, cdf=by_mvnorm)
     if options.reference:
         loops["earlier public class"] = reference_loss(options.reference)
     rows = []
@@ -362,7 +351,6 @@ def arguments_of(given: list[str] | None) -> argparse.Namespace:
     add("--batches", type=int, nargs="+", default=[48, 512, 8192, 100_000])
     add("--seconds", type=float, default=2.0, help="least time for each cell of the table")
     add("--reference", type=Path, help="a checkout of the earlier public code")
-    add("--mvnorm", action="store_true", help="time the loop over torch-mvnorm, too")
     add("--loop-limit", type=int, default=512, help="observations in the loops; 0 leaves them out")
     add("--vit-batch", type=int, default=0, help="time a ViT-B/16 training step of this batch, too")
     add("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"])

@@ -1,10 +1,8 @@
-"""How long a whole fit takes at the paper's size, and what a second device brings, inside one fit
-and by the grid.
+"""How long a whole fit takes at the paper's size, and what a second device brings inside one fit.
 
     python -m benchmarks.training --full-fit       ViT-B/16, 224 px, 25 + 60 epochs, 2,091 pairs
     python -m benchmarks.training --two-gpus       epochs of the same network on one device, on two
     python -m benchmarks.training --captured       the same, its steps recorded as CUDA graphs
-    python -m benchmarks.training --grid           50 fits of the simulation, one arm, likewise
     python -m benchmarks.training --deterministic  what bit-equal reruns cost, and if they are so
     python -m benchmarks.training --full-fit --smoke      tiny, on a processor; shows that it runs
 
@@ -26,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from torch.utils.benchmark import Timer
 
 from cevit_lib.datasets import PairedEyes
@@ -36,9 +33,6 @@ from cevit_lib.estimation import ExactEM
 from cevit_lib.records import new_record, write_record
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
-from studies.fit.speed import PARTS
-from studies.simulation.fits import STUDIES, fit
-from studies.simulation.settings import grid
 
 STUDY = "training-speed"
 PAPER_HOURS = 4.5  # of training on two RTX 4090, as Section 6 reports
@@ -77,7 +71,6 @@ GFLOP_PER_IMAGE = (
     2 * 17.6
 )  # forward pass of ViT-B/16 at 224 px; as much again for the gradient of its inputs
 CORRELATION = 0.6
-AT_ONCE = STUDIES["simulation"].at_once
 
 
 def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
@@ -136,7 +129,7 @@ def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
         stage: [e["seconds"] for e in fit.copula.trace if e["stage"] == stage]
         for stage in ("warm-up", "copula")
     }
-    images = len(data.domains) * len(fit.seen)
+    images = len(data.domains) * len(fit.steps.networks.parts["train"])
     found: dict[str, Any] = {
         "whole_seconds": whole,
         "paper_hours": PAPER_HOURS,
@@ -198,10 +191,8 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
     )
     try:
         fit = fit_warm_up(model, data, recipe, rng=np.random.default_rng(0), device=device)
-    except (
-        TrainingError,
-        RuntimeError,
-    ) as error:  # no room for a deterministic arm; what a graph cannot capture
+    except (TrainingError, RuntimeError) as error:
+        # no room for a deterministic arm; what a graph cannot capture
         return {**task, "error": str(error)}
     seconds = [entry["seconds"] for entry in fit.trace]
     training = [p for p in model.parameters() if p.requires_grad]
@@ -270,60 +261,6 @@ def timed(launches: list[tuple[dict, int]], smoke: bool) -> list[dict]:
     return rows
 
 
-def grid_share(fits: list, device: str, scale: str) -> list[dict[str, Any]]:
-    """Make a worker's share of the grid; return the seconds of each of its batches."""
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
-    rows = []
-    for part in [fits[k : k + AT_ONCE] for k in range(0, len(fits), AT_ONCE)]:
-        begun, made = time.perf_counter(), fit(part, scale, device)
-        # the first epoch of a stage starts it
-        seconds = [e["seconds"] for own in made for e in own["trace"] if e["epoch"] > 1]
-        rows.append(
-            {
-                "worker": device,
-                "fits": len(part),
-                "whole_seconds": time.perf_counter() - begun,
-                "fitting_seconds": sum(seconds),
-                "program": made[0]["notes"].split("; ")[-1],
-            }
-        )
-    return rows
-
-
-def two_grids(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
-    """Time the same fits on one device and dealt out to two, as ``Study`` deals them."""
-    scale = "smoke" if smoke else "paper"
-    fits = [
-        (configuration | {"arms": ["held-out"]}, seed)
-        for configuration, seed in grid("simulation", scale)
-    ]
-    rows, seconds = [], []
-    for count in (1, 2):
-        devices = [f"cuda:{k}" if kind == "cuda" else kind for k in range(count)]
-        shares = STUDIES["simulation"].deal(scale, range(len(fits)), count)
-        begun = time.perf_counter()
-        done = Parallel(n_jobs=count, backend="loky", batch_size=1)(
-            delayed(grid_share)([fits[k] for k in share], device, scale)
-            for device, share in zip(devices, shares, strict=True)
-        )
-        seconds.append(
-            (
-                max(sum(row["fitting_seconds"] for row in own) for own in done),
-                time.perf_counter() - begun,
-            )
-        )
-        rows += [{"devices": count, **row} for own in done for row in own]
-        print(count, seconds[-1], flush=True)
-    (one, all_of_one), (two, all_of_two) = seconds
-    return {
-        "fits": len(fits),
-        "times_one_device": one / two,
-        "fitting_seconds": [one, two],
-        "whole_seconds": [all_of_one, all_of_two],
-    }, rows
-
-
 def repeated(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
     """Time epochs with and without ``deterministic``, each twice, and compare the weights to the
     last bit.
@@ -355,7 +292,6 @@ MEASURES = {
     "full-fit": full_fit,
     "two-gpus": two_devices,
     "captured": captured,
-    "grid": two_grids,
     "deterministic": repeated,
 }
 
@@ -387,7 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for part in PARTS:
+    for part in MEASURES:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
@@ -405,9 +341,9 @@ def main(arguments: list[str] | None = None) -> int:
         if processes().main:
             options.target.write_text(json.dumps(found))
         return 0
-    chosen = [part for part in PARTS if getattr(options, part.replace("-", "_"))]
+    chosen = [part for part in MEASURES if getattr(options, part.replace("-", "_"))]
     if not chosen:
-        parser.error(f"choose what to measure: {', '.join('--' + part for part in PARTS)}")
+        parser.error(f"choose what to measure: {', '.join('--' + part for part in MEASURES)}")
     options.smoke = options.smoke or options.device == "cpu"  # a processor says nothing about this
     for part in chosen:
         print(write_record(record_of(part, options, setting), options.results), flush=True)

@@ -28,15 +28,12 @@ def test_torch_and_torchvision_are_judged_as_a_pair(torch, torchvision, fits, wo
     assert bool(faults) is not fits and words in "".join(faults)
 
 
-def test_report_says_where_data_weights_and_records_were_looked_for(tmp_path, monkeypatch, capsys):
+def test_report_says_where_data_and_weights_were_looked_for(tmp_path, monkeypatch, capsys):
     (tmp_path / "data" / "grape").mkdir(parents=True)
     (tmp_path / "hub" / "models--timm--vit_tiny").mkdir(parents=True)
-    (tmp_path / "results" / "toy").mkdir(parents=True)
-    (tmp_path / "results" / "toy" / "a.json").write_text("{}")
     monkeypatch.setenv("CEVIT_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setenv("CEVIT_RESULTS", str(tmp_path / "results"))
     assert main(["doctor", "--no-devices"]) == 0
     out = capsys.readouterr().out
     for words in (
@@ -44,7 +41,6 @@ def test_report_says_where_data_weights_and_records_were_looked_for(tmp_path, mo
         "papila: not found, looked in",
         "timm/vit_tiny",
         f"torch hub {tmp_path / 'torch' / 'hub' / 'checkpoints'}: none found",
-        "toy: 1",
         "cevit_lib ",
         "pair     torch",
         "project root",

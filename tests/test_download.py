@@ -131,9 +131,7 @@ def test_what_was_cut_goes_on_where_it_stopped(archive, tmp_path, capsys):
     assert (tmp_path / "a table.xlsx").read_bytes() == TABLE and not part.exists()
 
 
-def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(
-    archive, tmp_path, capsys, monkeypatch
-):
+def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(archive, tmp_path, capsys):
     (tmp_path / "a table.xlsx.part").write_bytes(b"of another version" * 100)
     assert cevit("papila", "--folder", tmp_path, "--only", "*.xlsx") == 2
     assert "wrong checksum, nothing is kept" in capsys.readouterr().err
@@ -142,12 +140,6 @@ def test_a_wrong_checksum_keeps_nothing_and_somebodys_file_stays(
     assert cevit("papila", "--folder", tmp_path) == 2
     assert "it is left as it is" in capsys.readouterr().err
     assert (tmp_path / "a table.xlsx").read_bytes() == b"mine"
-    source = download.Source("10.1/x", 99, False, "x", "x", {"a table.xlsx": "sha256:" + "0" * 64})
-    monkeypatch.setitem(
-        download.SOURCES, "papila", source
-    )  # our own checksum goes before the archive's
-    assert cevit("papila", "--folder", tmp_path / "other", "--only", "*.xlsx") == 2
-    assert "wrong checksum" in capsys.readouterr().err
 
 
 def test_an_archive_that_lists_nothing_is_known_by_names_sizes_and_checksums(
@@ -170,22 +162,13 @@ def test_offline_it_says_what_to_fetch_and_where_to_put_it(tmp_path, capsys, mon
     monkeypatch.setattr(download, "API", "http://127.0.0.1:9")  # nobody listens there
     assert cevit("grape", "--folder", tmp_path / "here") == 2
     said = capsys.readouterr().err
-    for words in (
-        "10.6084/m9.figshare.c.6406319.v1",
-        "VF and clinical information.xlsx",
-        str(tmp_path / "here"),
-        "sha256:72d1d659a399",
-        "ROI",
-        "By hand",
-    ):
-        assert words in said
+    told = ("10.6084/m9.figshare.c.6406319.v1", "VF and clinical information.xlsx", "By hand")
+    told += (str(tmp_path / "here"), "sha256:72d1d659a399", "ROI")
+    assert [words for words in told if words not in said] == []
     assert len(said.strip().splitlines()) == 1 and not (tmp_path / "here").exists()
     monkeypatch.delenv("CEVIT_DATA", raising=False)
     assert cevit("papila") == 2
     assert "set CEVIT_DATA" in capsys.readouterr().err
-    monkeypatch.setenv("CEVIT_DATA", str(tmp_path))
-    assert cevit("papila") == 2
-    assert str(tmp_path / "papila") in capsys.readouterr().err
 
 
 def test_a_zip_file_leads_nowhere_else_and_replaces_nothing(tmp_path):

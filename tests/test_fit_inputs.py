@@ -181,20 +181,6 @@ def test_advice_for_callers_is_told_as_options(said, typed):
     assert typed in in_options(said) and "=" not in in_options(said)
 
 
-def test_the_layouts_rules_of_covariates_are_plain_values(tmp_path):
-    table = tmp_path / "eyes.csv"
-    table.write_text("id,eye,al,sex\n1,R,24,F\n1,L,24,F\n2,R,25,M\n2,L,23,M\n3,R,22,M\n")
-    layout = {
-        "patient": "id",
-        "eye": "eye",
-        "continuous": {"AL": "al"},
-        "covariates": {"sex": "sex"},
-    }
-    assert json.dumps(with_categories(layout, table)["covariates"]) == (
-        '{"sex f": "sex in [f] else [m]"}'
-    )
-
-
 KNEES = """\
 patient: id
 organ: knee

@@ -69,10 +69,6 @@ finished()
 """
 
 
-def words(text: str) -> list[str]:
-    return text.split()
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     """Good files, torn copies of them and odd ones, by name."""
@@ -87,7 +83,7 @@ def places(tmp_path_factory):
     fit = GOOD["fit"][0].format(**found) + f" --results {base}/done --save {base}/models --fold 1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert cli.main(["fit", *words(fit)]) == 0
+        assert cli.main(["fit", *fit.split()]) == 0
     found |= {"model": base / "models" / "fold-1", "records": base / "done"}
     for name in ("model", "records", "own"):
         torn = base / f"torn-{name}"
@@ -123,7 +119,7 @@ def options_of(command: str) -> list:
 def tries(draw, places):
     """A command's words, and whether the disk is full."""
     command = draw(st.sampled_from(sorted(GOOD)))
-    told = words(draw(st.sampled_from(GOOD[command])))
+    told = draw(st.sampled_from(GOOD[command])).split()
     for option in draw(st.lists(st.sampled_from(options_of(command)), max_size=3)):
         if option.choices is not None:
             value = draw(st.sampled_from([*map(str, option.choices), "other"]))
@@ -198,7 +194,8 @@ def _full(stream) -> None:
     raise OSError(28, "No space left on device")
 
 
-def fuzz(places, count: int) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.weekly)])
+def test_no_command_ends_in_a_traceback(places, count):
     how = settings(
         max_examples=count,
         phases=[Phase.generate],
@@ -208,12 +205,3 @@ def fuzz(places, count: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     how(given(tries(places))(lambda tried: run(*tried, places)))()
-
-
-def test_no_command_ends_in_a_traceback(places):
-    fuzz(places, 100)
-
-
-@pytest.mark.weekly
-def test_no_command_ends_in_a_traceback_in_two_thousand_tries(places):
-    fuzz(places, 2000)

@@ -15,14 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}
 
 
 def locked() -> dict[str, list[Requirement]]:
@@ -57,31 +55,6 @@ def test_every_direct_dependency_is_locked_within_its_range(wanted):
         )
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_the_lock_serves_every_system_and_python(system, python):
-    """Each direct dependency resolves to exactly one line on each system."""
-    environment = {
-        "sys_platform": system,
-        "platform_system": SYSTEMS[system],
-        "os_name": "nt" if system == "win32" else "posix",
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "implementation_name": "cpython",
-        "platform_machine": "x86_64",
-        "platform_python_implementation": "CPython",
-        "extra": "",
-    }
-    for wanted in DIRECT:
-        lines = locked()[canonicalize_name(wanted.name)]
-        fitting = [
-            line for line in lines if line.marker is None or line.marker.evaluate(environment)
-        ]
-        assert len(fitting) == 1, (
-            f"{wanted.name} on {system}, Python {python}: {[str(line) for line in fitting]}"
-        )
-
-
 def test_the_lock_holds_no_wheels_for_one_kind_of_card():
     single = [
         name
@@ -93,31 +66,13 @@ def test_the_lock_holds_no_wheels_for_one_kind_of_card():
     )
 
 
-def test_torch_and_torchvision_are_a_matching_pair():
-    """torchvision is compiled against one minor version of torch: 0.(m + 15) goes with 2.m."""
-    torch, torchvision = (pinned(locked()[name][0]) for name in ("torch", "torchvision"))
-    assert (torchvision.major, torchvision.minor) == (0, torch.minor + 15)
-    assert torchvision.micro == torch.micro
-
-
-def test_jupyter_book_and_its_theme_stay_below_the_versions_that_break_the_book():
-    book = {Requirement(text).name: Requirement(text).specifier for text in EXTRAS["book"]}
-    assert not book["jupyter-book"].contains("2.0.0")
-    assert not book["sphinx-book-theme"].contains("1.3.0")
-
-
 def test_environment_yml_agrees_with_pyproject():
     """Conda's file asks for the same Python and leaves other ranges to the package."""
-    rattler = pytest.importorskip("rattler", reason="py-rattler has no wheel for this platform")
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
-    (by_pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
-    specs = {
-        str(rattler.MatchSpec(entry).name.normalized): rattler.MatchSpec(entry) for entry in conda
-    }
-    assert set(specs) == {"python", "pip"}
-    assert SpecifierSet(str(specs["python"].version)) == SpecifierSet(PROJECT["requires-python"])
-    (package,) = [line for line in by_pip if line.startswith("-e ")]
+    *conda, by_pip = environment["dependencies"]
+    specs = dict(re.fullmatch(r"(\w+) *(.*)", entry).groups() for entry in conda)
+    assert specs == {"python": PROJECT["requires-python"], "pip": ""}
+    (package,) = [line for line in by_pip["pip"] if line.startswith("-e ")]
     named = set(re.search(r"\[(.*)\]", package).group(1).split(","))
     assert named == {"vit", "clinic", "book", "dev"} <= set(EXTRAS)
 
@@ -128,16 +83,10 @@ def test_one_version_everywhere():
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     code = re.search(r'__version__ = "(.*)"', (ROOT / "cevit_lib/__init__.py").read_text()).group(1)
     sphinx = config["sphinx"]["config"]
+    assert {"message", "title", "authors", "license", "references"} <= set(citation)
     assert {citation["version"], sphinx["version"], sphinx["release"], code} == {version}
     assert f"Version {version}." in config["html"]["extra_footer"]
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-
-
-def test_citation_says_what_a_reader_needs():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors", "license", "references"} <= set(citation)
-    assert citation["license"] == PROJECT["license"]
 
 
 # Who may import whom: room -> the rooms that it may read.
@@ -217,20 +166,15 @@ def test_no_way_leads_back_from_the_studies_or_the_publication():
     )
 
 
-def test_the_rooms_have_no_circle():
-    for here, allowed in ROOMS.items():
-        assert all(here not in ROOMS[below] for below in allowed), here
-
-
-def test_the_studies_have_no_circle():
+def test_neither_the_rooms_nor_the_studies_have_a_circle():
     """A folder of the studies that reads another is not read by it."""
     reads: dict[str, set[str]] = {}
     for path in SOURCES["studies"]:
         here = path.relative_to(ROOT / "studies").parts[0].removesuffix(".py")
         rooms = {room(m, n) for m, n in ours(path) if m.split(".")[0] == "studies"}
         reads.setdefault(here, set()).update(rooms - {here, "__init__"})
-    order = graphlib.TopologicalSorter(reads)
-    list(order.static_order())  # raises CycleError, which names the circle
+    for graph in (ROOMS, reads):
+        list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names it
 
 
 def test_nobody_reaches_into_the_private_names_of_another_room():
@@ -396,26 +340,15 @@ def test_outputs_are_not_tracked():
     ]
 
 
-def test_the_makefile_refuses_an_old_python_and_a_second_installation(tmp_path):
+def test_the_makefile_refuses_a_second_installation(tmp_path):
     if not (make := shutil.which("make")):
         pytest.skip("make is not installed, and nobody can use the Makefile here")
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    old = tmp_path / "old-python"
-    pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[1])"
-    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$2"\n')
-    old.chmod(0o755)
-
-    def refused(python) -> str:
-        words = [make, "book", f"PYTHON={python}"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode != 0
-        return done.stderr
-
-    assert "Python 3.11 or newer is needed, this is 3.10" in refused(old)
-    assert not (tmp_path / ".venv").exists()
     (tmp_path / ".venv" / ".busy").mkdir(parents=True)
-    assert "another make installs into .venv" in refused(sys.executable)
+    words = [make, "book", f"PYTHON={sys.executable}"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "another make installs into .venv" in done.stderr
     assert [path.name for path in (tmp_path / ".venv").iterdir()] == [".busy"]
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cevit_lib.clinic.covariates import with_categories
+from cevit_lib.clinic.covariates import declared_layout
 from cevit_lib.clinic.doubts import doubts, nothing_left
 from cevit_lib.clinic.folder import Folder, plain
 from cevit_lib.clinic.known import beside_model, stored_notes
 from cevit_lib.datasets import PairedEyes, split_by_patient
 from cevit_lib.datasets.cells import Problem
-from cevit_lib.datasets.layout import read_layout
 from cevit_lib.datasets.rules import folded
 from cevit_lib.datasets.table import Arranged, Paths, arrange
 from cevit_lib.datasets.values import counted
@@ -69,9 +68,9 @@ class Report:
 def run_check(options: argparse.Namespace) -> int:
     """Print the report; return 0 when the data can be used, 1 when something is wrong."""
     notes = stored_notes(options.model) if options.model else {}
-    layout = options.layout or notes.get("layout")
-    if options.layout is not None:
-        layout = with_categories(vars(read_layout(options.layout)), options.csv)
+    layout = notes.get("layout")
+    if options.layout or not layout:
+        layout = declared_layout(options.csv, options.layout)
     images = options.images and Path(options.images)
     report = check(options.csv, images, layout, responses=not options.model)
     further = list(beside_model(report.data, layout, notes)) if notes else []

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from cevit_lib.clinic.check_data import check, gathered
-from cevit_lib.clinic.covariates import with_categories
+from cevit_lib.clinic.covariates import declared_layout
 from cevit_lib.clinic.options import DEFAULTS, FULL_SIZE
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, split_by_patient
-from cevit_lib.datasets.cells import read_cells
-from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
-from cevit_lib.edge import read_mapping
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.paths import granted_cores
 from cevit_lib.training import streams
@@ -108,16 +105,6 @@ def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> 
         "csv": options.csv,
         "photographs": Path(options.images),
     }
-
-
-def declared_layout(table: Path, source: Path | None) -> dict[str, Any]:
-    """Return the layout as plain values, without what is default and not written in the file."""
-    layout = read_layout(source) if source else guess_layout(list(read_cells(table).frame))
-    written = read_mapping(source) if source else {}
-    plain = vars(Layout(patient=""))
-    kept = {k: v for k, v in vars(layout).items() if v != plain[k] or k in written}
-    listed = {k: list(value) if isinstance(value, tuple) else value for k, value in kept.items()}
-    return with_categories(listed, table)
 
 
 def load_data(configuration: dict[str, Any], responses: bool = True) -> PairedEyes:

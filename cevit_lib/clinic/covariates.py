@@ -1,4 +1,6 @@
-"""Covariates of a layout: a column of words becomes one rule a word, but for the most frequent."""
+"""A layout as it is declared or guessed; a covariate's column of words becomes one rule a word, but
+for the most frequent.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,22 @@ from typing import Any
 import pandas as pd
 
 from cevit_lib.datasets.cells import read_cells
-from cevit_lib.datasets.layout import read_layout
+from cevit_lib.datasets.layout import Layout, guess_layout, read_layout
 from cevit_lib.datasets.rules import NUMBER, UNKNOWN, folded
+from cevit_lib.edge import read_mapping
 from cevit_lib.errors import DataError
 
 MOST_WORDS = 12
+
+
+def declared_layout(table: Path, source: Path | None) -> dict[str, Any]:
+    """Return the layout as plain values, without what is default and not written in the file."""
+    layout = read_layout(source) if source else guess_layout(list(read_cells(table).frame))
+    written = read_mapping(source) if source else {}
+    plain = vars(Layout(patient=""))
+    kept = {k: v for k, v in vars(layout).items() if v != plain[k] or k in written}
+    listed = {k: list(value) if isinstance(value, tuple) else value for k, value in kept.items()}
+    return with_categories(listed, table)
 
 
 def with_categories(layout: dict[str, Any], table: Path) -> dict[str, Any]:

@@ -6,12 +6,11 @@ import argparse
 import os
 import platform
 import re
-from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
 from cevit_lib import __version__
-from cevit_lib.paths import project_root, results_folder
+from cevit_lib.paths import project_root
 
 DATA_SETS = ("grape", "papila", "uwhvf")
 
@@ -25,7 +24,6 @@ def run_doctor(options: argparse.Namespace) -> int:
         ("Devices", [] if options.no_devices else devices(faults)),
         ("Data", data()),
         ("Weights", weights()),
-        ("Records", records()),
     ):
         if lines:
             print(f"{title}\n" + "\n".join(f"  {line}" for line in lines))
@@ -144,10 +142,3 @@ def weights() -> list[str]:
         f"torch hub {checkpoints}: {', '.join(files) or 'none found'} (TORCH_HOME moves it)",
         "without them a backbone starts from random weights, or pretrained=True downloads them",
     ]
-
-
-def records() -> list[str]:
-    """Return how many records each study has."""
-    folder = results_folder()
-    counts = Counter(path.parent.name for path in sorted(folder.glob("*/*.json")))
-    return [f"{folder}: " + (", ".join(f"{k}: {n}" for k, n in counts.items()) or "none yet")]

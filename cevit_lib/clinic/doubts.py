@@ -147,23 +147,16 @@ def _slips(values: pd.Series, column: str, plausible: tuple) -> Iterator[Problem
 
 
 def _rules(layout: Layout) -> Iterator[Problem]:
-    """Yield labels that follow from another response of the same column."""
+    """Yield labels that follow, in part at least, from another response of the same column."""
     eye = layout.domains[0]
     read = {
         name: layout.criterion(text, eye).column
         for name, text in (layout.continuous | layout.binary).items()
     }
     for one, two in combinations(read, 2):
-        if read[one] != read[two] or two in layout.continuous:
-            continue
-        if one in layout.continuous:
-            text = (
-                f"{two!r} is a rule on {one!r}, itself a response: given one the other is certain"
-            )
-            text += ", which a copula cannot say; leave one of them out"
-        else:
-            text = f"{one!r} and {two!r} are rules on one column {read[one]!r}: {NESTED}"
-        yield Problem(text, error=False)
+        if read[one] == read[two] and two not in layout.continuous:
+            text = f"{one!r} and {two!r} stand on one column {read[one]!r}: what one makes certain "
+            yield Problem(f"{text}of the other no copula can say; keep one of them", error=False)
 
 
 def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:

@@ -238,11 +238,6 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--results", type=Path, required=True, help="folder of the records that 'cevit fit' wrote")
     add("--study", default="fit-table", help="whose records (default: those of one's own table)")
     add(
-        "--id",
-        help="identity of one of the fit's records, where the folder holds several fits (default: "
-        "the newest)",
-    )
-    add(
         "--level",
         type=LEVEL,
         default=0.9,

@@ -6,7 +6,8 @@ import argparse
 
 import torch
 
-from cevit_lib.clinic.configuration import declared_layout, load_data, table_configuration
+from cevit_lib.clinic.configuration import load_data, table_configuration
+from cevit_lib.clinic.covariates import declared_layout
 from cevit_lib.clinic.known import beside_model, stored_notes
 from cevit_lib.clinic.tables import eye_of, own_or_new, patient_table, photographs_of, write_table
 from cevit_lib.copula import MOST_TOGETHER

@@ -39,7 +39,7 @@ Records = list[dict[str, Any]]
 def run_report(options: argparse.Namespace) -> int:
     """Write the page; return 0."""
     own_or_new(options.output)
-    records = fit_records(options.results, options.study, options.id)
+    records = fit_records(options.results, options.study)
     stated = stated_by(options, questions(*responses_of(records[0])))
     judged, open_ends = pool(records), unsettled(records)
     stated, found = resampled(judged, stated)
@@ -137,9 +137,8 @@ def responses_of(record: dict[str, Any]) -> tuple[tuple[str, ...], int, Domains]
     return (*continuous, *labels), len(continuous), tuple(domains)
 
 
-def fit_records(folder: Path, study: str, identity: str | None = None) -> Records:
-    """Return the folds of one fit from a folder of records: of the newest fit, or of the one that
-    ``identity`` is of.
+def fit_records(folder: Path, study: str) -> Records:
+    """Return the folds of the newest fit in a folder of records.
 
     Raises
     ------
@@ -147,12 +146,7 @@ def fit_records(folder: Path, study: str, identity: str | None = None) -> Record
         There is no such record.
     """
     found = load_records(study, publication=False, folder=folder)
-    chosen = [record for record in found if record["id"].startswith(identity or "")]
-    if not chosen:
-        raise ProvenanceError(
-            f"{folder} has no record {identity!r} of {study}; it has {len(found)} others."
-        )
-    newest = _kind(max(chosen, key=lambda record: record["created"]))
+    newest = _kind(found[-1])
     same = [r for r in found if _kind(r) == newest and r["configuration"]["fold"]]
     if not same:
         raise ProvenanceError(

@@ -9,7 +9,7 @@ to an older network. Both loops stand in ``cevit_lib.training.algorithm``.
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -59,6 +59,7 @@ class Estimation:
     estimator: Any = None
     estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
     _: KW_ONLY
+    usual: ClassVar[str] = "ExactEM"
     held_out_share: float = 0.1
     folds: int = 3
     standardise: bool = True
@@ -77,7 +78,10 @@ class Estimation:
     @property
     def source(self) -> Source:
         """Where the algorithms have their estimates from."""
-        return Source(lambda: self.estimator, self.estimate_on)
+        from cevit_lib import estimation
+
+        estimator = self.estimator or getattr(estimation, self.usual)()
+        return Source(lambda: estimator, self.estimate_on)
 
     def network(
         self, model: nn.Module, data: PairedEyes, rng: np.random.Generator, **where: Any
@@ -110,14 +114,14 @@ class Settings(Estimation):
     @classmethod
     def of(cls, preset: str | None, **given: Any) -> "Settings":
         """Return settings as they are given, or as a preset has them."""
-        from cevit_lib.estimation import ExactEM, FastMCEM
-
         if preset not in (None, "paper"):
             raise ParameterError(f"preset {preset!r} is unknown; the one there is: 'paper'.")
         if preset == "paper":
+            from cevit_lib.estimation import FastMCEM
+
             given |= {"estimator": FastMCEM(), "estimate_on": "train", "standardise": False}
             given |= {"warm_up": PAPER_WARM_UP, "copula": PAPER_COPULA}
-        return cls(**{**given, "estimator": given.get("estimator") or ExactEM()})
+        return cls(**given)
 
 
 @dataclass(frozen=True)
@@ -201,16 +205,16 @@ def fit_feasible_cevit(
         ``estimate_on`` or ``preset`` is unknown.
     """
     chosen = Settings.of(preset, **settings)
+    source = chosen.source
     network = chosen.network(model, data, rng, device=device, checkpoint=checkpoint)
     fresh = network.copy() if chosen.estimate_on == "cross-fitted" else None
-    sources = {"estimate": chosen.source}
-    steps = AlgorithmThree(network, chosen.warm_up, chosen.copula, sources, fresh)
+    steps = AlgorithmThree(network, chosen.warm_up, chosen.copula, {"estimate": source}, fresh)
     steps.warm_up()
     (parameters,) = steps.estimate()["estimate"]
     order = int(rng.integers(2**63))  # every arm's, whenever it is trained
     network.order = lambda _: np.random.default_rng(order)
     copula = steps.train("copula", [parameters]).fit
-    return FeasibleFit(network.fit, copula, chosen.estimator, steps)
+    return FeasibleFit(network.fit, copula, source.estimator(), steps)
 
 
 @dataclass(frozen=True)
@@ -233,15 +237,12 @@ class OneStage(Estimation):
     """
 
     every: int = 1
+    usual: ClassVar[str] = "MaximumLikelihood"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.every, int) or self.every < 1:
             raise ParameterError(f"every={self.every}: give whole epochs from 1.")
-        if self.estimator is None:
-            from cevit_lib.estimation import MaximumLikelihood
-
-            object.__setattr__(self, "estimator", MaximumLikelihood())
 
 
 def fit_one_stage(
@@ -297,13 +298,13 @@ def fit_one_stage(
             f"every={chosen.every} exceeds the {recipe.epochs} epochs: no estimate would be used; "
             "give at most as many."
         )
-    network = chosen.network(model, data, rng, **where)
-    _refuse_too_few(network.parts[chosen.source.patients], chosen)
+    source, network = chosen.source, chosen.network(model, data, rng, **where)
+    _refuse_too_few(network.parts[source.patients], chosen)
     seed = int(rng.integers(2**63))
     network.order = lambda number: np.random.default_rng([seed, number])
-    objective = Objective(renewal=Renewal(chosen.source, chosen.every))
+    objective = Objective(renewal=Renewal(source, chosen.every))
     network.train("one stage", recipe, objective, WARM_UP)
-    told = {"estimator": repr(chosen.estimator), "estimate_on": chosen.estimate_on}
+    told = {"estimator": repr(source.estimator()), "estimate_on": source.part}
     network.fit.notes.update(told, every=chosen.every)
     return network.fit
 

@@ -23,7 +23,7 @@ def plot_patient(images: np.ndarray, y: np.ndarray, rho: float) -> Figure:
     rho : float
         Correlation of the lengths' errors.
     """
-    figure, axes = new_figure(4.9, 2, 3, width_ratios=[3, 3, 2.2])
+    figure, axes = new_figure(4.2, 2, 3, width=5.6, width_ratios=[3, 3, 2.4])
     for row, eye, image, j in zip(axes, ("OS", "OD"), images, (0, 1), strict=True):
         name = "left eye (OS)" if eye == "OS" else "right eye (OD)"
         for ax, shown, title in zip(

@@ -27,43 +27,42 @@ def architecture(layers: int = 12, width: int = 768, tokens: int = 197) -> Figur
     layers, width, tokens : int
         What the labels say.
     """
-    figure, ax = new_figure(7.4)
+    figure, ax = new_figure(6.6, width=5)  # narrow: both lanes stay on a telephone's screen
     ax.set(xlim=(0, 100), ylim=(0, 103))
     ax.set_axis_off()
     frame = {"facecolor": "none", "edgecolor": COLORS["grey"], "ls": "--"}
-    ax.add_patch(Rectangle((1, 34), 98, 37, **frame))
-    ax.text(50, 36, f"one of {layers} blocks", fontsize=9, ha="center", color=COLORS["grey"])
+    ax.add_patch(Rectangle((0, 34), 100, 37, **frame))
+    ax.text(50, 36, f"one of {layers} blocks", fontsize=8, ha="center", color=COLORS["grey"])
     for y in (83, 63, 47):
-        ax.plot((36, 64), (y, y), color=COLORS["both"], ls=":", lw=1.5)
-        ax.text(50, y + 1, "same weights", fontsize=8, ha="center", color=COLORS["both"])
-    for eye, x, side in (("left", 21, -1), ("right", 79, 1)):
+        ax.plot((39, 61), (y, y), color=COLORS["both"], ls=":", lw=1.5)
+        ax.text(50, y + 1, "same weights", fontsize=7, ha="center", color=COLORS["both"])
+    for eye, x, side in (("left", 20, -1), ("right", 80, 1)):
         _lane(ax, eye, x, side, f"{tokens} x {width}", width)
-    words = r"copula loss, with $\hat\Gamma$ and $\hat\sigma$: the only link between the eyes"
-    draw_box(ax, (50, 3, 66, 5), words, COLORS["ink"])
+    words = r"copula loss with $\hat\Gamma$ and $\hat\sigma$:" + "\nthe only link between the eyes"
+    draw_box(ax, (50, 4, 66, 7), words, COLORS["ink"])
     return figure
 
 
 def _lane(ax: Axes, eye: str, x: float, side: int, shape: str, width: int) -> None:
     """Draw one eye's way from its image, at the top, to its two outputs; ``x`` is its middle."""
     ink, both, j = COLORS[eye], COLORS["both"], 1 if eye == "left" else 2
-    inner, outer = x - 8 * side, x + 11.5 * side
-    draw_box(ax, (x, 97, 34, 8), f"image $\\mathcal{{X}}_{j}$, {eye} eye\n3 x 224 x 224", ink)
-    draw_box(ax, (x, 83, 34, 7), "patches and positions", both, locked=True)
-    draw_box(
-        ax, (x, 63, 34, 8), "attention: $W_0$, and\n$BA$ (LoRA), which trains", both, locked=True
-    )
-    draw_box(ax, (inner, 47, 18, 12), "MLP: $W_0$,\nand $BA$,\nwhich trains", both, locked=True)
-    draw_box(ax, (outer, 47, 16, 12), f"adapter\n$\\alpha_{j} A_{{l{j}}}$,\ntrains", ink)
-    draw_box(
-        ax, (x, 15.5, 34, 8), f"two heads, train: length $\\mu_{j}$,\nlogit $\\mu_{j + 2}$", ink
-    )
-    for start, end in (((x, 93), (x, 86.8)), ((x, 11.5), (x, 5.8))):
+    inner, outer = x - 8.5 * side, x + 10.9 * side
+    attention = "attention: $W_0$, and\n$BA$ (LoRA), which trains"
+    mlp, adapter = "MLP: $W_0$,\nand $BA$,\nwhich trains", rf"$\alpha_{j} A_{{l{j}}}$,"
+    heads = f"two heads, train:\nlength $\\mu_{j}$, logit $\\mu_{j + 2}$"
+    draw_box(ax, (x, 97, 38, 8), rf"image $\mathcal{{X}}_{j}$, {eye} eye" + "\n3 x 224 x 224", ink)
+    draw_box(ax, (x, 83, 38, 7), "patches and positions", both, locked=True)
+    draw_box(ax, (x, 63, 38, 8), attention, both, locked=True)
+    draw_box(ax, (inner, 47, 21, 12), mlp, both, locked=True)
+    draw_box(ax, (outer, 47, 15, 12), f"adapter\n{adapter}\ntrains", ink)
+    draw_box(ax, (x, 18, 38, 8), heads, ink)
+    for start, end in (((x, 93), (x, 86.8)), ((x, 14), (x, 7.8))):
         draw_arrow(ax, start, end, ink)
     draw_arrow(ax, (x, 79.4), (x, 67.6), ink, f"{shape} tokens")
     for place in (inner, outer):
         draw_arrow(ax, (x, 59), (place, 53.4), ink)
         draw_arrow(ax, (place, 41), (x, 34), ink)
-    draw_arrow(ax, (x, 34), (x, 19.8), ink, f"class token $h_{j}$: {width}")
+    draw_arrow(ax, (x, 34), (x, 22.2), ink, f"class token $h_{j}$: {width}")
 
 
 @drawn

@@ -127,7 +127,7 @@ def overfit_curves(records: list[dict]) -> Figure:
     }
     rows = pd.DataFrame(
         {
-            "p / n": record["configuration"]["ratio"],
+            "features / patients": record["configuration"]["ratio"],
             "penalty": record["configuration"]["penalty"],
             "outputs": word,
             "rho": record["metrics"][f"{source}.ml.rho12"]["mean"],
@@ -137,14 +137,14 @@ def overfit_curves(records: list[dict]) -> Figure:
         for record in records
         for source, word in words.items()
     )
-    looks = zip(words.values(), ("in-sample", "exact", "truth"), strict=True)
-    palette = {word: METHODS[method].color for word, method in looks}
+    looks = [METHODS["in-sample"].color, METHODS["exact"].color, COLORS["grey"]]
+    palette = dict(zip(words.values(), looks, strict=True))
     figure, (left, right) = new_figure(3.2, columns=2)
     look = {"hue": "outputs", "style": "penalty", "palette": palette, "markers": ["o", "s"]}
     look |= {"dashes": {"none": "", "ridge": (1, 1.5)}, "errorbar": None}
-    sns.lineplot(rows, x="p / n", y="rho", ax=left, **look)
+    sns.lineplot(rows, x="features / patients", y="rho", ax=left, **look)
     fresh = rows[rows["outputs"] != "fresh patients"]
-    sns.lineplot(fresh, x="p / n", y="loss", ax=right, legend=False, **look)
+    sns.lineplot(fresh, x="features / patients", y="loss", ax=right, legend=False, **look)
     left.axhline(0.72, **ZERO)
     left.set(ylabel=r"$\hat\rho_{12}$", ylim=(0, 0.8))
     right.set(ylabel="loss on fresh patients", yscale="log")

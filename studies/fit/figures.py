@@ -19,25 +19,25 @@ ONE_STAGE, ALGORITHM_3 = METHODS["exact"], METHODS["fmcem"]
 @drawn
 def two_algorithms() -> Figure:
     """Draw when either algorithm estimates the copula parameters, and from whose residuals."""
-    figure, ax = new_figure(4.2)
+    figure, ax = new_figure(3.9, width=5.4)
     ax.set(xlim=(0, 100), ylim=(0, 62))
     ax.set_axis_off()
     ink, paper, ours = COLORS["ink"], ALGORITHM_3.color, ONE_STAGE.color
-    ax.text(0, 59, "Algorithm 3: estimate once, between two trainings", color=paper, fontsize=10)
-    draw_box(ax, (14, 47, 26, 13), "many epochs,\nempirical loss", ink)
-    draw_box(ax, (50, 47, 28, 13), "fMCEM on residuals\nof training patients", paper)
-    draw_box(ax, (86, 47, 26, 13), "more epochs,\ncopula loss", ink)
-    draw_arrow(ax, (27.5, 47), (35.5, 47), ink)
-    draw_arrow(ax, (64.5, 47), (72.5, 47), paper)
-    ax.text(68.5, 49, r"$\hat\Gamma, \hat\sigma$", ha="center", color=paper)
-    ax.text(86, 36.5, "held fixed", ha="center", fontsize=9, color=paper)
-    ax.text(0, 28, "One stage: estimate along the way", color=ours, fontsize=10)
-    draw_box(ax, (24, 12, 30, 13), "an epoch,\ncopula loss", ink)
-    draw_box(ax, (76, 12, 34, 13), "likelihood on residuals\nof held-out patients", ours)
-    draw_arrow(ax, (39.5, 15), (58.5, 15), ink)
-    draw_arrow(ax, (58.5, 9), (39.5, 9), ours)
-    ax.text(49, 5, r"$\hat\Gamma, \hat\sigma$", ha="center", color=ours)
-    ax.text(49, 17, "network", ha="center", fontsize=9)
+    ax.text(0, 60, "Algorithm 3: estimate once, between two trainings", color=paper)
+    draw_box(ax, (13, 47, 24, 15), "many epochs,\nempirical loss", ink)
+    draw_box(ax, (50, 47, 30, 15), "fMCEM on\nresiduals of\ntraining patients", paper)
+    draw_box(ax, (87, 47, 24, 15), "more epochs,\ncopula loss", ink)
+    draw_arrow(ax, (25.5, 47), (34.5, 47), ink)
+    draw_arrow(ax, (65.5, 47), (74.5, 47), paper)
+    ax.text(70, 49.5, r"$\hat\Gamma, \hat\sigma$", ha="center", color=paper)
+    ax.text(87, 35.5, "held fixed", ha="center", fontsize=9, color=paper)
+    ax.text(0, 26, "One stage: estimate along the way", color=ours)
+    draw_box(ax, (16, 12, 30, 15), "an epoch,\ncopula loss", ink)
+    draw_box(ax, (80, 12, 36, 15), "likelihood on\nresiduals of\nheld-out patients", ours)
+    draw_arrow(ax, (32, 15.5), (61, 15.5), ink)
+    draw_arrow(ax, (61, 8.5), (32, 8.5), ours)
+    ax.text(46.5, 3.5, r"$\hat\Gamma, \hat\sigma$", ha="center", color=ours)
+    ax.text(46.5, 17.5, "network", ha="center", fontsize=9)
     return figure
 
 

@@ -1,5 +1,5 @@
-"""A fit that is killed goes on; what it ends with is what it would have been. Early stop, parts,
-reruns.
+"""The training of one network: a fit that is killed goes on and ends with what it would have been;
+early stop, parts, lack of memory; what was compiled is compared before it is trained.
 """
 
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -17,9 +18,18 @@ from checkpoint_program import fit, network, weights
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
-from cevit_lib.errors import DataError, OutputError, ParameterError, TrainingError
-from cevit_lib.training import Checkpoint, Recipe, fit_copula, fit_warm_up, loop
+from cevit_lib.errors import (
+    DataError,
+    OutputError,
+    ParameterError,
+    TrainingError,
+    WronglyCompiledWarning,
+)
+from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up, loop
+from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
 from cevit_lib.training.seeds import WORKSPACE, fix_workspace, reproducible
+
+QUICK, COMPILED = Recipe(2, 1e-3, 16), Recipe(2, 1e-3, 16, compiled=True)
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +83,21 @@ def test_a_killed_fit_ends_bit_for_bit_as_one_that_was_not(tmp_path, root, whole
     "change, named",
     [
         ({"recipe": Recipe(3, 1e-3, 16)}, "recipe epochs: 2 there, 3 here"),
-        ({"recipe": Recipe(2, 2e-3, 16)}, "recipe learning_rate"),
         ({"data": SyntheticPairs(80, np.random.default_rng(9), window=24)}, "data:"),
         ({"seed": 6}, "order:"),
         ({"model": 2}, "initial weights:"),
+        ({"rho": 0.4}, "loss: C"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, named):
-    own = {"data": data, "recipe": Recipe(2, 1e-3, 16), "model": 1, "seed": 5}
-    refused = pytest.raises(ParameterError, match=named)
-    for asked, told in ((own, nullcontext()), (own | change, refused)):
-        with told:
-            made = asked | {"model": network(asked["model"])}
-            warm_up(**made, checkpoint=tmp_path)
+    def train(data=data, recipe=QUICK, model=1, seed=5, rho=0.3):
+        fresh, rng = Fit.fresh(network(model), data, True), np.random.default_rng(seed)
+        parameters = CopulaParameters(torch.eye(4) * (1 - rho) + rho, [1.0, 1.0])
+        fit_copula(fresh, data, parameters, recipe, rng=rng, device="cpu", checkpoint=tmp_path)
 
-
-def test_a_checkpoint_knows_under_which_copula_it_was_trained(tmp_path, data):
-    warm = warm_up(data, Recipe(1, 1e-3, 16))
-    for value, told in (
-        (0.3, nullcontext()),
-        (0.4, pytest.raises(ParameterError, match="loss: C")),
-    ):
-        parameters = CopulaParameters(torch.eye(4) * (1 - value) + value, [1.0, 1.0])
-        common = {"rng": np.random.default_rng(0), "device": "cpu", "checkpoint": tmp_path}
-        with told:
-            fit_copula(warm, data, parameters, Recipe(1, 1e-4, 16), **common)
+    train()
+    with pytest.raises(ParameterError, match=named):
+        train(**change)
 
 
 def test_a_torn_file_is_named_and_nothing_else_is_removed(tmp_path):
@@ -202,6 +202,120 @@ def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_de
         loop.find_device("cuda:1")
 
 
-def test_deterministic_reruns_are_equal_to_the_last_bit(data):
-    runs = [warm_up(data, Recipe(2, 1e-3, 16, deterministic=True)) for _ in range(2)]
-    assert torch.equal(*(weights(run) for run in runs))
+# ---- a compiled network beside the uncompiled one: a wrong gradient stops nothing ----
+
+
+def forgetful(model, **_):
+    """Compile a program with the right outputs, and no gradient for what the adapters hold."""
+
+    def program(images):
+        kept = {k: v.detach() if "adapter" in k else v for k, v in model.named_parameters()}
+        return torch.func.functional_call(model, kept, (images,))
+
+    return program
+
+
+@pytest.fixture
+def plain(data):
+    """The fit that nothing was compiled for."""
+    return warm_up(data, QUICK)
+
+
+def test_a_program_that_forgets_gradients_is_not_used(data, plain, monkeypatch):
+    monkeypatch.setattr(torch, "compile", forgetful)
+    told = "goes on uncompiled, slower and right. torch .* on a CPU compiles it wrongly"
+    with pytest.warns(WronglyCompiledWarning, match=told):
+        warned = warm_up(data, COMPILED)
+    assert torch.equal(
+        weights(warned), weights(plain)
+    )  # weights, dropout and order are as if nothing was compared
+
+
+def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, plain, monkeypatch):
+    used = []
+
+    def right(model, **_):
+        def program(images):
+            used.append((model.training, len(images)))
+            return model(images)
+
+        return program
+
+    monkeypatch.setattr(torch, "compile", right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = warm_up(data, COMPILED)
+    assert torch.equal(weights(compiled), weights(plain))
+    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
+    # compared once, without dropout and on a batch of training's size; then every step of two
+    # epochs
+    assert used == [(False, 16)] + [(True, 16)] * 10
+
+
+def test_a_finished_stage_compiles_nothing_when_its_fit_is_resumed(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    first = warm_up(data, COMPILED, checkpoint=tmp_path)
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("compiled for no step"))
+    again = warm_up(data, COMPILED, checkpoint=tmp_path)
+    assert torch.equal(weights(again), weights(first))
+
+
+def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was():
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randn(24, 5, generator=rng)
+    layers = torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    model = torch.nn.Sequential(*layers).train()
+    layers[0].bias.requires_grad_(False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    # chunks of other sizes have other means and variances: in training mode they would differ
+    assert compare_compiled(model, model, images, nullcontext(), chunk=7) < 1e-5
+    assert model.training and all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert all(value.grad is None for value in model.parameters())
+
+
+def test_what_zero_weights_hide_is_seen_since_they_are_moved():
+    """Low-rank adaptation starts with B = 0, so that a program that forgets A's gradient is right
+    at the start.
+    """
+    model = torch.nn.Sequential(
+        torch.nn.Linear(768, 8, bias=False), torch.nn.Linear(8, 768, bias=False)
+    )
+    first, second = model[0].weight, model[1].weight
+    torch.nn.init.zeros_(second)
+    images = torch.randn(24, 768, generator=torch.Generator().manual_seed(0))
+    model.register_forward_hook(lambda _, inputs, outputs: inputs[0] + outputs)
+
+    def program(x):
+        return x + x @ first.detach().T @ second.T
+
+    assert compare_compiled(program, model, images, nullcontext()) > WRONG_GRADIENT
+    assert not second.any()
+
+
+def test_relative_difference_by_hand():
+    """Two members; the second's small gradient is measured against a tenth of its whole."""
+    right = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.0]])}
+    outputs = torch.ones(2, 1, 1)
+    wrong = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.5]])}
+
+    def far(ran, found):
+        return relative_difference((ran, outputs), (found, right), members=2)
+
+    assert far(outputs, right) == 0.0
+    assert far(outputs, wrong) == pytest.approx(0.5 / (0.0 + 0.1 * 10))
+    # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 /
+    # (3 + .5)
+    assert far(outputs, {"b": right["b"]}) == pytest.approx(10 / 11)
+    assert far(1.5 * outputs, right) == pytest.approx(0.5)
+    wrong["a"][0] = float("nan")
+    assert far(outputs, wrong) == float("inf")
+
+
+def test_what_is_wrong_with_the_data_is_not_laid_at_the_compilers_door(data, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    broken = data.load()
+    broken[3] = float("nan")
+    monkeypatch.setattr(type(data), "load", lambda self, rows=slice(None): broken[rows])
+    with warnings.catch_warnings(), pytest.raises(TrainingError, match="images of patient"):
+        warnings.simplefilter("error")
+        warm_up(data, COMPILED)
