@@ -262,7 +262,7 @@ def no_kernel(monkeypatch):
         ({"rat": 1}, "unknown parameter 'rat' .nearest: 'rate'"),
         ({"zzz": 1}, r"unknown parameter 'zzz'\. This notebook takes: scale, rate"),
         ({"rate": "fast"}, "'rate' must be float, got str 'fast'"),
-        ({"rate": "nan"}, "'rate' must be float"),
+        ({"rate": "NaN"}, "'rate' must be float"),
         ({"flag": "2"}, "'flag' must be bool, got str '2'; write -p flag true"),
         ({"flag": 1}, "'flag' must be bool, got int 1"),
         ({"seeds": "3,4"}, r"'seeds' must be list\[int\].*write -p seeds \"\[3, 4\]\""),

@@ -141,6 +141,9 @@ def test_a_new_arm_is_added_and_nothing_else_moves(tmp_path, monkeypatch):
         entry = new["arms"].pop("three")
         assert entry["recipe"] == 1 and entry["commit"] == new["commit"] and entry["times"]
         assert new == old
+    other = {"arms": {"four": {"recipe": 1}}, "metrics": {"warm-up": {"value": 9.0}}}
+    grown = add_arms(before[0], before[0] | other, tmp_path / "other")
+    assert grown["metrics"] == before[0]["metrics"], "what both have stays as it is"
     with pytest.raises(ProvenanceError, match="cannot take two of fit .*none is replaced"):
         add_arms(before[0], before[0] | {"arms": {"two": {"recipe": 1}}}, tmp_path)
     monkeypatch.setitem(STUDIES[NAME], "arms", {"two": 2})

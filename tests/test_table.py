@@ -427,6 +427,7 @@ def test_layouts_are_compared_by_what_a_label_means():
     for rule in ("se <= -5", "se < -6", "hm", "se == -6"):
         (said,) = differences(read_layout({**mine, "binary": {"HM": rule}}), theirs)
         assert said == f"'HM' is {rule!r} in this layout and 'se <= -6' in the model's"
+    assert len(differences(read_layout({**mine, "patient_level": ["HM"]}), theirs)) == 1
 
 
 def zipped(**files: str) -> bytes:
@@ -452,6 +453,7 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500)
         (".sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "a SAS file"),
         (".numbers", zipped(Index__Document="x"), "a Numbers file of Apple: export it there"),
         (".csv", zipped(mimetype="x", **{"content.xml": "x"}), "an OpenDocument file"),
+        (".npz", zipped(**{"y.npy": "x"}), "a NumPy archive"),
         (".csv", zipped(xl__workbook="x"), "an Excel workbook .*: name it eyes.xlsx"),
         (".xlsx", b"id,eye\n1,OD\n", "plain text under the name of .*: name it eyes.csv"),
         (".xlsx", OLE + "EncryptedPackage".encode("utf-16-le"), "locked by a password"),
@@ -519,6 +521,7 @@ def test_photographs_and_an_eye_without_one(tmp_path):
     expected[1, 3] = NAN  # the label of an eye that nobody photographed
     torch.testing.assert_close(data.y, expected, equal_nan=True)
     assert (data.load()[:, :, 0, 0, 0] * 255).round().tolist() == [[200, 10], [90, 0]]
+    assert data.subset([1]).hash != data.subset([1]).replace(images=data.subset([0]).images).hash
     flow = data.notes["flow"]
     assert flow["photographs"] == 3 and flow["patients without any photograph, left out"] == 1
     assert (
