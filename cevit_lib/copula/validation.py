@@ -77,5 +77,6 @@ def check_labels(y: Tensor, p0: int) -> None:
         kind = "binary" if column >= p0 else "continuous"
         raise LabelError(
             f"y[{row}, {column}] is {float(y[row, column]):g}; the {kind} response in column "
-            f"{column} must be {expected}. {int(wrong.any(1).sum())} of {len(y)} rows are wrong"
+            f"{column} must be {expected}. {int(wrong.any(1).sum())} of {len(y)} rows are wrong; "
+            "continuous responses come first"
         )

@@ -40,10 +40,6 @@ class CopulaEstimator:
         "separation"
     )
 
-    def get_params(self) -> dict:
-        """Return the constructor's arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
     def __repr__(self) -> str:
         arguments = inspect.signature(type(self)).parameters.values()
         pairs = [(each.name, getattr(self, each.name), each.default) for each in arguments]

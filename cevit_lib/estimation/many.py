@@ -1,8 +1,8 @@
 r"""Maximum likelihood for many members at once: networks side by side, folds, replications.
 
-``estimate_many(outputs, y, initial=None)`` takes each member's patients, ``(n, p)`` tensors on any
-device, and returns ``Estimates(parameters, converged, n_iter)``: a list of ``CopulaParameters``
-(float64, on the CPU) and two tensors. Each is the maximum that :class:`MaximumLikelihood` finds.
+``estimate_many(outputs, y, initial=None)`` takes each member's patients, ``(n, p)`` tensors, and
+returns ``Estimates(parameters, converged, n_iter)``: a list of ``CopulaParameters`` (float64, on
+the CPU) and two tensors. Each is the maximum that :class:`MaximumLikelihood` finds.
 ``initial``, such as the ``parameters`` of an epoch before, saves iterations.
 
 Whitened residuals :math:`w = W (y - \mu)`, ``W`` lower triangular, make the likelihood of a member
@@ -10,20 +10,21 @@ plain: the residuals add :math:`\log|W| - \tfrac12 \|w\|^2`, and a label's limit
 is :math:`s_j (v_j'w + d_j q_j)`, :math:`d_j^2 = 1 + \|v_j\|^2`, with one correlation
 :math:`\tanh z` for the pair. ``W``, ``v`` and ``z`` are free, so that Newton's method needs no
 bounds; and since the limits are linear in :math:`(W'v_j, d_j)`, a pass over the patients ends in
-one small gradient and Hessian a member. The pass runs on the device; what is small, on the CPU.
+one small gradient and Hessian a member.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from cevit_lib.copula import CopulaParameters, check_labels
-from cevit_lib.errors import DataError, ScaleError, ShapeError
+from cevit_lib.copula import CopulaParameters
+from cevit_lib.errors import DataError
 from cevit_lib.estimation.correlation import EIGENVALUE_FLOOR, cov2cor, keep_positive_definite
-from cevit_lib.normal import normal_score
+from cevit_lib.estimation.observed import observe
 from cevit_lib.normal.bivariate import log_cdf_of_pairs
 from cevit_lib.normal.central import PlackettNodes
 from cevit_lib.normal.wedge import correlation_slope, log_wedge_curvatures
@@ -58,21 +59,21 @@ class _Patients(NamedTuple):
 
     Attributes
     ----------
-    features : two tensors, shape (members, n, p0 + 1)
+    first, second : tensors, shape (members, n, p0 + 1)
         Of each label, its sign times residuals (in their ``scale``) and normal score.
     flip : tensor, shape (members, n)
         Product of the signs.
-    second : tensor, shape (members, p0, p0)
-        Mean outer product of the residuals, on the CPU.
+    covariance : tensor, shape (members, p0, p0)
+        Mean outer product of the residuals.
     scale : tensor, shape (members, p0)
-        Root mean square of the residuals in the units of ``y``, on the CPU.
-    count : tensor, shape (members,)
-        On the CPU.
+        Root mean square of the residuals in the units of ``y``.
+    count : tensor, shape (members, 1)
     """
 
-    features: tuple[Tensor, Tensor]
-    flip: Tensor
+    first: Tensor
     second: Tensor
+    flip: Tensor
+    covariance: Tensor
     scale: Tensor
     count: Tensor
 
@@ -80,74 +81,60 @@ class _Patients(NamedTuple):
         """Return the patients of these members."""
         if len(members) == len(self.count):
             return self
-        there = members.to(self.flip.device)
-        features = tuple(each[there] for each in self.features)
-        return _Patients(features, self.flip[there], *(each[members] for each in self[2:]))
+        return _Patients(*(each[members] for each in self))
 
 
 def _gathered(outputs: Sequence[Tensor], y: Sequence[Tensor]) -> _Patients:
     """Check the members' patients and lay them side by side."""
-    outputs, y = ([torch.as_tensor(one).detach().double() for one in side] for side in (outputs, y))
-    shapes = [tuple(each.shape) for each in outputs]
-    seen = [tuple(each.shape) for each in y]
-    if shapes != seen or len({shape[1:] for shape in shapes}) != 1 or outputs[0].dim() != 2:
-        raise ShapeError(
-            f"outputs have shapes {shapes} and y {seen}; expected (n, p) twice for each member, "
-            "with one p"
-        )
-    check_labels(torch.cat(y), shapes[0][1] - 2)
-    # half a label has sign zero, and half minus half is no residual
-    outputs, y = pad_sequence(outputs, True, 0.5), pad_sequence(y, True, 0.5)
-    wrong = ~torch.isfinite(outputs + y).flatten(1).all(1)
-    if bool(wrong.any()):
-        raise DataError(
-            f"outputs or responses of member {int(wrong.nonzero()[0])} are missing or not finite; "
-            "complete ones are needed. Fit MaximumLikelihood one by one where responses are missing"
-        )
-    count = torch.tensor([shape[0] for shape in shapes], dtype=torch.float64)
-    residual, sign = (y - outputs)[..., :-2], 2 * y[..., -2:] - 1
-    second = (residual.mT @ residual).cpu() / count[:, None, None]
-    scale = second.diagonal(dim1=1, dim2=2).sqrt()
-    if not bool((scale > 0).all()):
-        member, column = (scale == 0).nonzero()[0].tolist()
-        raise ScaleError(
-            f"the residuals of continuous response {column + 1} of member {member} are all zero; a "
-            "scale is needed. Estimate from outputs that do not reproduce the responses"
-        )
-    known = torch.cat((residual / scale[:, None].to(residual), normal_score(outputs[..., -2:])), -1)
-    features = [sign[..., j, None] * known[..., [*range(scale.shape[1]), j - 2]] for j in (0, 1)]
-    second = second / scale[:, :, None] / scale[:, None]
-    return _Patients(tuple(features), sign.prod(-1), second, scale, count)
+    parts = []
+    for number, (one, own) in enumerate(zip(outputs, y, strict=True)):
+        seen = observe(one, own, continuous=np.shape(one)[-1] - 2)
+        seen.residual_scale()  # raises where there is none
+        part = seen.patterns[0]
+        if len(part) < len(one) or len(part.missing):
+            raise DataError(
+                f"responses of member {number} are missing; complete ones are needed. Fit "
+                "MaximumLikelihood one by one where responses are missing"
+            )
+        parts.append(part)
+    residual, threshold, sign = (
+        pad_sequence([torch.from_numpy(getattr(part, name)) for part in parts], True)
+        for name in ("residual", "threshold", "sign")
+    )
+    count = torch.tensor([[len(part)] for part in parts], dtype=torch.float64)
+    covariance = residual.mT @ residual / count[:, :, None]
+    scale = covariance.diagonal(dim1=1, dim2=2).sqrt()
+    residual, covariance = (
+        residual / scale[:, None],
+        covariance / scale[:, :, None] / scale[:, None],
+    )
+    features = [
+        sign[..., j, None] * torch.cat((residual, -threshold[..., j, None]), -1) for j in (0, 1)
+    ]
+    return _Patients(*features, sign.prod(-1), covariance, scale, count)
 
 
 def _cells(at: _Patients, linear: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the labels' mean log probability (members,), and its slopes (members, k) and
-    curvatures (members, k, k) in ``linear`` (members, 2, p0 + 1) and ``r`` (members,), on the CPU.
+    curvatures (members, k, k) in ``linear`` (members, 2, p0 + 1) and ``r`` (members,).
     """
-    linear, r = linear.to(at.flip), r.to(at.flip)
-    limits = [
-        (f @ c.unsqueeze(-1)).squeeze(-1)
-        for f, c in zip(at.features, linear.unbind(1), strict=True)
-    ]
-    rho = at.flip * r[:, None]
-    value, by_limits = log_cdf_of_pairs(
-        torch.stack(limits, -1), at.flip, PlackettNodes.of(r[:, None]), 8
+    parts = at.first, at.second, at.flip.unsqueeze(-1)
+    limits = torch.cat(
+        [f @ c[..., None] for f, c in zip(parts, linear.unbind(1), strict=False)], -1
     )
-    slopes = *by_limits.unbind(-1), correlation_slope(*limits, rho, value)
-    parts = (*at.features, at.flip.unsqueeze(-1))
+    nodes = PlackettNodes.of(r[:, None])
+    value, by_limits = log_cdf_of_pairs(limits, at.flip, nodes, 8)
+    point = *limits.unbind(-1), at.flip * r[:, None]
+    slopes = *by_limits.unbind(-1), correlation_slope(*point, value)
     gradient = torch.cat([(d[:, None] @ f)[:, 0] for d, f in zip(slopes, parts, strict=True)], -1)
     rows = [
         torch.cat(
             [(c.unsqueeze(-1) * left).mT @ right for c, right in zip(row, parts, strict=True)], -1
         )
-        for left, row in zip(parts, log_wedge_curvatures(*limits, rho, slopes), strict=True)
+        for left, row in zip(parts, log_wedge_curvatures(*point, slopes), strict=True)
     ]
-    count = at.count[:, None]
-    return (
-        value.sum(-1).cpu() / at.count,
-        gradient.cpu() / count,
-        torch.cat(rows, -2).cpu() / count[:, None],
-    )
+    curvature = torch.cat(rows, -2) / at.count[:, None]
+    return value.sum(-1) / at.count[:, 0], gradient / at.count, curvature
 
 
 def _unpacked(point: Tensor, p0: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -163,7 +150,7 @@ def _expansion(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean log-likelihood (members,), up to a constant, with gradient and Hessian in
     ``point`` (members, k)."""
     point = point.detach().requires_grad_()
-    whitening, v, r = _unpacked(point, at.second.shape[-1])
+    whitening, v, r = _unpacked(point, at.scale.shape[-1])
     d = (1 + v.square().sum(-1, keepdim=True)).sqrt()
     linear = torch.cat((v @ whitening, d), -1)
     value, slope, curvature = _cells(at, linear.detach(), r.detach())
@@ -172,7 +159,7 @@ def _expansion(at: _Patients, point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shift = shift - shift.detach()
     value = value + (shift * (slope + 0.5 * (shift[:, None] @ curvature)[:, 0])).sum(-1)
     value = value + whitening.diagonal(dim1=1, dim2=2).log().sum(-1)
-    value = value - 0.5 * (whitening @ at.second * whitening).sum((1, 2))
+    value = value - 0.5 * (whitening @ at.covariance * whitening).sum((1, 2))
     (gradient,) = torch.autograd.grad(value.sum(), point, create_graph=True)
     rows = [torch.autograd.grad(one, point, retain_graph=True)[0] for one in gradient.sum(0)]
     return value.detach(), gradient.detach(), torch.stack(rows, 1)
@@ -193,7 +180,7 @@ def _start(at: _Patients, initial: Sequence[CopulaParameters] | None) -> Tensor:
     members, p0 = at.scale.shape
     if initial is None:
         correlation, scale = torch.eye(p0 + 2).double().repeat(members, 1, 1), at.scale
-        correlation[:, :p0, :p0].lerp_(at.second, 1 - 1e-3)
+        correlation[:, :p0, :p0].lerp_(at.covariance, 1 - 1e-3)
     else:
         correlation = torch.stack([one.correlation.detach().double().cpu() for one in initial])
         scale = torch.stack([one.scale.detach().double().cpu() for one in initial])
@@ -208,7 +195,7 @@ def _start(at: _Patients, initial: Sequence[CopulaParameters] | None) -> Tensor:
 
 def _parameters(at: _Patients, point: Tensor) -> list[CopulaParameters]:
     """Return the copula parameters of the points."""
-    whitening, v, r = _unpacked(point, at.second.shape[-1])
+    whitening, v, r = _unpacked(point, at.scale.shape[-1])
     root = torch.linalg.inv(whitening)
     label = torch.eye(2, dtype=r.dtype) + r[:, None, None] * (1 - torch.eye(2, dtype=r.dtype))
     mixed = torch.cat((root, v), 1)  # of (y - mu, d u): factors that they share
@@ -234,8 +221,8 @@ def estimate_many(
     Parameters
     ----------
     outputs, y : sequences of tensors or arrays (n, p), or tensors (members, n, p)
-        Of each member, on one device: continuous responses first, the last two binary, none
-        missing. Members may have different ``n``.
+        Of each member: continuous responses first, the last two binary, none missing. Members may
+        have different ``n``.
     initial : sequence of CopulaParameters, optional
         Where the search starts, such as the estimates of an epoch before.
     max_iter : int
@@ -244,8 +231,7 @@ def estimate_many(
     Raises
     ------
     ShapeError, LabelError, DataError, ScaleError
-        Tensors that do not fit each other; a label that is not 0 or 1; a value that is missing or
-        not finite; residuals that are all zero.
+        As of ``fit``; a response that is missing.
 
     Examples
     --------

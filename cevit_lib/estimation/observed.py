@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cevit_lib.errors import DataError, LabelError, ScaleError, ShapeError
+from cevit_lib.copula import check_labels
+from cevit_lib.errors import DataError, ScaleError, ShapeError
 from cevit_lib.normal import normal_score
 
 
@@ -65,6 +66,17 @@ class Observed:
     p: int
     p0: int
 
+    def pair(self, j: int, k: int) -> "Observed":
+        """Return the patients who have both responses ``j < k``, with these alone."""
+        patterns = []
+        for part in self.patterns:
+            a, b = (np.isin(own, (j, k)) for own in (part.continuous, part.binary))
+            if a.sum() + b.sum() == 2:
+                kinds = np.split(np.arange(2), [a.sum()])
+                scores = part.residual[:, a], part.threshold[:, b], part.sign[:, b]
+                patterns.append(Pattern(*kinds, np.arange(0), *scores))
+        return Observed(patterns, sum(map(len, patterns)), 2, int(j < self.p0) + int(k < self.p0))
+
     def residual_scale(self) -> np.ndarray:
         """Return ``sigma``: the SD of each column of residuals (Section 2.3), over the patients who
         have it.
@@ -109,18 +121,6 @@ def count_continuous(y: np.ndarray) -> int:
     return int(np.argmax(binary)) if binary.any() else y.shape[1]
 
 
-def _check_labels(y: np.ndarray, p0: int) -> None:
-    labels = y[:, p0:]
-    bad = ~(np.isnan(labels) | (labels == 0) | (labels == 1))
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise LabelError(
-            f"binary response {column + 1} of row {row} is {labels[row, column]:g}; 0, 1 or NaN "
-            "was expected. Put the continuous responses first, or pass how many there are "
-            "(continuous=...)."
-        )
-
-
 def observe(outputs, y, continuous: int | None = None) -> Observed:
     """Check ``outputs`` and ``y`` and group the patients by their observed responses.
 
@@ -148,7 +148,7 @@ def observe(outputs, y, continuous: int | None = None) -> Observed:
     if continuous is not None and not 0 <= continuous <= p:
         raise ShapeError(f"continuous must lie between 0 and p = {p}; seen {continuous}")
     p0 = count_continuous(y) if continuous is None else continuous
-    _check_labels(y, p0)
+    check_labels(torch.from_numpy(y), p0)
     seen = ~np.isnan(y)
     _check_values(outputs, y, seen)
     patterns = [_pattern(outputs, y, p0, mask, rows) for mask, rows in _group(seen) if mask.any()]

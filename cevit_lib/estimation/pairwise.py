@@ -5,13 +5,12 @@ import logging
 from itertools import combinations
 
 import numpy as np
-import torch
 from scipy.optimize import minimize_scalar
 
 from cevit_lib.estimation.base import CopulaEstimator
+from cevit_lib.estimation.correlation import from_off_diagonal
+from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
-from cevit_lib.normal import log_bivariate_normal_cdf
-from cevit_lib.normal.univariate import log_normal_cdf
 
 LOG = logging.getLogger(__name__)
 LARGEST = 0.999  # correlation that a pair may have
@@ -47,64 +46,32 @@ class PairwiseLikelihood(CopulaEstimator):
         self.tol = tol
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
-        scale, p = observed.residual_scale(), observed.p
-        scores, signs = _laid_out(observed, scale)
-        correlation, settled, total = np.eye(p), [], 0.0
-        pairs = list(combinations(range(p), 2))
+        scale, correlation = observed.residual_scale(), np.eye(observed.p)
+        self.history_["correlation"].append(np.eye(observed.p))
+        self.converged_, total = True, 0.0
+        pairs = list(combinations(range(observed.p), 2))
         for number, (j, k) in enumerate(pairs, 1):
-            both = np.isfinite(scores[:, j]) & np.isfinite(scores[:, k])
-            if both.any():
-                pair = scores[both][:, [j, k]], signs[both][:, [j, k]]
-                found = minimize_scalar(
-                    lambda rho, pair=pair: -pair_log_likelihood(*pair, rho),
-                    bounds=(-LARGEST, LARGEST),
-                    method="bounded",
-                    options={"maxiter": self.max_iter, "xatol": self.tol},
-                )
+            found = self._search(observed.pair(j, k), scale[[i for i in (j, k) if i < observed.p0]])
+            if found is not None:
                 correlation[j, k] = correlation[k, j] = found.x
-                settled.append(bool(found.success) and abs(found.x) < LARGEST - 1e-3)
-                total -= found.fun
+                inside = abs(found.x) < LARGEST - 1e-3
+                self.converged_ &= bool(found.success) and inside
                 self.n_iter_ = max(self.n_iter_, int(found.nit))
+                total -= found.fun
             LOG.info("%s: iteration %d of %d", type(self).__name__, number, len(pairs))
-        self.history_["correlation"] += [np.eye(p), correlation]
+        self.history_["correlation"].append(correlation)
         self.history_["objective"].append(total / observed.n)
-        self.converged_ = all(settled)
         return scale, correlation
 
-
-def pair_log_likelihood(scores: np.ndarray, signs: np.ndarray, rho: float) -> float:
-    """Return the log-likelihood of two responses, up to what does not depend on ``rho``.
-
-    Parameters
-    ----------
-    scores : (n, 2) array
-        Residuals in units of their SD, or a label's threshold.
-    signs : (n, 2) array
-        ``2 y - 1`` of labels, 0 of a continuous response.
-    rho : float
-    """
-    (first, second), (s, t) = torch.from_numpy(scores).T, torch.from_numpy(signs).T
-    spread = 1 - rho**2
-    if not s.any() and not t.any():
-        square = (first.square() - 2 * rho * first * second + second.square()) / spread
-        return float(-0.5 * (square - first.square() - second.square()).sum()) - (
-            0.5 * len(first) * np.log(spread)
+    def _search(self, pair: Observed, scale: np.ndarray):
+        """Return what SciPy found of one pair's correlation; ``None`` where nobody has both."""
+        if not pair.n:
+            return None
+        return minimize_scalar(
+            lambda rho: (
+                -pair.n * expected_moments(pair, scale, from_off_diagonal(rho, 2)).log_likelihood
+            ),
+            bounds=(-LARGEST, LARGEST),
+            method="bounded",
+            options={"maxiter": self.max_iter, "xatol": self.tol},
         )
-    if not s.any():  # a label above its threshold, given the residual
-        return float(log_normal_cdf(t * (rho * first - second) / np.sqrt(spread)).sum())
-    rhos = torch.as_tensor(rho, dtype=torch.float64) * s * t
-    return float(log_bivariate_normal_cdf(-s * first, -t * second, rhos).sum())
-
-
-def _laid_out(observed: Observed, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each patient's scores ``(n, p)``, NaN where not observed, and the labels' signs."""
-    scores, signs = [], []
-    for part in observed.patterns:
-        own = np.full((len(part), observed.p), np.nan)
-        own[:, part.continuous] = part.residual / scale[part.continuous]
-        own[:, part.binary] = part.threshold
-        sign = np.zeros_like(own)
-        sign[:, part.binary] = part.sign
-        scores.append(own)
-        signs.append(sign)
-    return np.concatenate(scores), np.concatenate(signs)

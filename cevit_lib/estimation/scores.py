@@ -1,9 +1,10 @@
 """The predecessor's plug-in: the sample correlation of Gaussian scores (CeCNN)."""
 
+from itertools import combinations
+
 import numpy as np
 
 from cevit_lib.estimation.base import CopulaEstimator
-from cevit_lib.estimation.correlation import cov2cor
 from cevit_lib.estimation.observed import Observed
 
 
@@ -21,23 +22,13 @@ class GaussianScoreCorrelation(CopulaEstimator):
     """
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
-        count, products, sums, squares = np.zeros((4, observed.p, observed.p))
-        for part in observed.patterns:
+        correlation = np.eye(observed.p)
+        for j, k in combinations(range(observed.p), 2):
             # the Gaussian score is minus the threshold
-            z = np.concatenate([part.residual, -part.threshold], axis=1)
-            here = np.ix_(part.seen, part.seen)
-            count[here] += len(part)
-            products[here] += z.T @ z
-            sums[here] += z.sum(axis=0)[:, None]
-            squares[here] += (z**2).sum(axis=0)[:, None]
-        count = np.maximum(count, 1.0)
-        covariance = products / count - sums * sums.T / count**2
-        variance = squares / count - (sums / count) ** 2
-        # rounding is not variance
-        variance = np.where(variance > 1e-12 * squares / count, variance, 0.0)
-        both = np.sqrt(variance * variance.T)
-        covariance = np.where(
-            both > 0, covariance / np.where(both > 0, both, 1.0), np.eye(observed.p)
-        )
+            rows = [np.c_[part.residual, -part.threshold] for part in observed.pair(j, k).patterns]
+            z = np.concatenate([*rows, np.empty((0, 2))])
+            # rounding is not variance
+            if len(z) and np.all(z.var(axis=0) > 1e-12 * (z**2).mean(axis=0)):
+                correlation[j, k] = correlation[k, j] = np.corrcoef(z.T)[0, 1]
         self.n_iter_, self.converged_ = 1, True
-        return observed.residual_scale(), cov2cor(covariance)
+        return observed.residual_scale(), correlation
