@@ -11,13 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cevit_lib.encoder.weights import (
-    IMAGENET,
-    file_origin,
-    load_arrays,
-    load_weights,
-    read_weights,
-)
+from cevit_lib.encoder.weights import IMAGENET, load_weights, read_weights
 from cevit_lib.errors import DataError, ParameterError, WeightsWarning
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -62,8 +56,8 @@ def build_backbone(
         Load the weights of that name (needs internet, timm's cache or the folder), unless
         ``weights`` is given.
     weights : path, optional
-        File with the weights (``.pth``, ``.safetensors``, timm's ``.npz``): of timm, RETFound, an
-        MAE, DINOv2 or DINOv3.
+        File with the weights (``.pth``, ``.safetensors``): of timm, RETFound, an MAE, DINOv2 or
+        DINOv3.
     normalisation : pair of tuples, optional
         Mean and SD by which the images of the weights were normalised; default those of the file's
         family, else of the name.
@@ -80,8 +74,7 @@ def build_backbone(
     """
     if weights is not None and not Path(weights).is_file():
         raise DataError(f"weights={str(weights)!r} is no file. " + FETCH.format(name=backbone))
-    arrays = weights is not None and Path(weights).suffix in (".npz", ".npy")
-    read = read_weights(Path(weights)) if weights is not None and not arrays else None
+    read = None if weights is None else read_weights(Path(weights))
     if read is not None and read.pooled:
         backbone_kwargs = {"global_pool": "avg"} | backbone_kwargs
     model, origin = _without_classifier(backbone, pretrained and weights is None, backbone_kwargs)
@@ -90,9 +83,6 @@ def build_backbone(
         known = IMAGENET if read.family else None
         normalisation = normalisation or known or _of_the_name(model, backbone, read.path.name)
         origin = read.origin
-    elif arrays:
-        load_arrays(model, Path(weights))
-        origin = file_origin(Path(weights))
     if normalisation is not None:
         mean, std = normalisation
         model.pretrained_cfg = {**(model.pretrained_cfg or {}), "mean": mean, "std": std}
@@ -174,12 +164,13 @@ def create_timm_model(name: str, pretrained: bool, **backbone_kwargs: Any) -> tu
     try:
         model = timm.create_model(name, pretrained=pretrained, num_classes=0, **backbone_kwargs)
     except Exception as error:  # the hub's, timm's assertions, arguments that it does not know
+        told = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         if not pretrained and not elsewhere:
             raise ParameterError(
-                f"timm cannot build {name!r} with {backbone_kwargs} ({_first_line(error)})."
+                f"timm cannot build {name!r} with {backbone_kwargs} ({told})."
             ) from error
         raise DataError(
-            f"{name!r} could not be loaded ({_first_line(error)}). " + FETCH.format(name=name)
+            f"{name!r} could not be loaded ({told}). " + FETCH.format(name=name)
         ) from error
     tag = (
         name.rpartition("/")[2]
@@ -190,18 +181,9 @@ def create_timm_model(name: str, pretrained: bool, **backbone_kwargs: Any) -> tu
     return model, origin
 
 
-def _first_line(error: Exception) -> str:
-    return (
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}"
-    )
-
-
-def preprocessing_of(model: nn.Module, normalise: bool = True) -> Preprocessing:
-    """Return what a Vision Transformer expects of images; ``normalise=False`` takes them as they
-    are."""
+def preprocessing_of(model: nn.Module) -> Preprocessing:
+    """Return what a Vision Transformer expects of images."""
     channels, size = model.patch_embed.proj.weight.shape[1], model.patch_embed.img_size[0]
-    if not normalise:
-        return Preprocessing((0.0,) * channels, (1.0,) * channels, size)
     return Preprocessing(*normalisation_of(model, channels), size)
 
 

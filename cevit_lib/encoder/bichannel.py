@@ -126,7 +126,7 @@ class BiChannelViT(nn.Module):
             if own.weights and getattr(self.backbone, "global_pool", None) == "avg":
                 options["global_pool"] = "avg"  # the file says so, and may be away another time
             self.base_hash = base_hash(self.backbone)
-            self.preprocessing = preprocessing_of(self.backbone, own.normalise)
+            self.preprocessing = preprocessing_of(self.backbone)
             if lora_rank:
                 _warn_if_random(self.origin)
                 add_lora(self.backbone, lora_rank, lora)

@@ -60,13 +60,9 @@ class Weights:
     @property
     def origin(self) -> str:
         """One line that says where the weights come from."""
-        return file_origin(self.path) + (f", {self.family}" if self.family else "")
-
-
-def file_origin(path: Path) -> str:
-    """Return what stands for a file; another machine has it elsewhere."""
-    with path.open("rb") as stream:
-        return f"file sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}"
+        with self.path.open("rb") as stream:  # another machine has the file elsewhere
+            digits = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+        return f"file sha256 {digits}" + (f", {self.family}" if self.family else "")
 
 
 def read_weights(path: Path) -> Weights:
@@ -187,20 +183,3 @@ def counted(faults: dict[str, set[str]]) -> str:
     """Return ``3 missing, such as heads.bias; 1 unknown, such as other``, or nothing."""
     seen = {kind: names for kind, names in faults.items() if names}
     return "; ".join(f"{len(names)} {kind}, such as {min(names)}" for kind, names in seen.items())
-
-
-def load_arrays(model: nn.Module, path: Path) -> None:
-    """Load a file of arrays as Google's JAX models are published; timm knows its names.
-
-    Raises
-    ------
-    DataError
-        It is of another kind.
-    """
-    try:
-        model.load_pretrained(str(path))
-    except Exception as error:  # a file of another kind fails in many ways
-        raise DataError(
-            f"weights {path} cannot be read ({type(error).__name__}): they are no arrays of a "
-            "Vision Transformer."
-        ) from error
