@@ -38,22 +38,9 @@ def cell_limits(logit, label):
     return (threshold, np.inf) if label else (-np.inf, threshold)
 
 
-def grid_density(outputs, y, gamma, scale):
-    """Return f(y) of two continuous and two binary responses: the four-dimensional normal density
-    over the cell.
-    """
-    e = (y[:2] - outputs[:2]) / scale
-    u3, w3 = nodes(*cell_limits(outputs[2], y[2]))
-    u4, w4 = nodes(*cell_limits(outputs[3], y[3]))
-    u = np.stack(np.broadcast_arrays(e[0], e[1], u3[:, None], u4[None, :]), -1)
-    exponent = -0.5 * np.einsum("abi,ij,abj->ab", u, np.linalg.inv(gamma), u)
-    density = np.exp(exponent) / np.sqrt((2 * np.pi) ** 4 * np.linalg.det(gamma))
-    return w3 @ density @ w4 / scale.prod()
-
-
 def song_density(outputs, y, gamma, scale):
-    """Return f(y) as margins times the copula density integrated over the labels' cell (Song, Li
-    and Yuan, 2009).
+    """Return f(y) of two continuous and two binary responses: margins times the copula density,
+    integrated over the labels' cell (Song, Li and Yuan, 2009).
     """
     e = (y[:2] - outputs[:2]) / scale
     t3, w3 = nodes(*cell_limits(outputs[2], y[2]))
@@ -83,15 +70,13 @@ class OneFactor:
     def terms(self, outputs, y):
         """Return the product over observed responses of f(y_j | t) at every node."""
         total = np.ones_like(self.t)
-        for j, (location, response) in enumerate(zip(outputs, y, strict=True)):
-            rest = np.sqrt(1 - self.loadings[j] ** 2)
-            if np.isnan(response):
-                continue
-            if j < self.p0:
-                e = (response - location) / self.scale[j]
-                total = total * norm.pdf(e, self.loadings[j] * self.t, rest) / self.scale[j]
+        for j in np.flatnonzero(~np.isnan(y)):
+            if j >= self.p0:
+                total *= self.label_probability(j, outputs[j], y[j])
             else:
-                total = total * self.label_probability(j, location, response)
+                rest = self.scale[j] * np.sqrt(1 - self.loadings[j] ** 2)
+                mean = outputs[j] + self.scale[j] * self.loadings[j] * self.t
+                total *= norm.pdf(y[j], mean, rest)
         return total
 
     def label_probability(self, j, logit, label):

@@ -15,7 +15,6 @@ from copula_oracles import (
     SCALE,
     OneFactor,
     double,
-    grid_density,
     nodes,
     song_density,
 )
@@ -37,11 +36,10 @@ def rows_with(label):
     return np.concatenate([MEASURED, np.tile(label, (len(MEASURED), 1))], 1)
 
 
-@pytest.mark.parametrize("oracle", [grid_density, song_density])
 @pytest.mark.parametrize("label", CELLS)
-def test_each_cell_equals_brute_force(label, oracle):
+def test_each_cell_equals_brute_force(label):
     y = rows_with(label)
-    expected = [oracle(o, r, GAMMA, SCALE) for o, r in zip(OUTPUTS, y, strict=True)]
+    expected = [song_density(o, r, GAMMA, SCALE) for o, r in zip(OUTPUTS, y, strict=True)]
     np.testing.assert_allclose(density(OUTPUTS, y, PAPER), expected, rtol=1e-11)
 
 
@@ -73,37 +71,21 @@ def test_relabelling_with_the_matching_permutation(eyes, labels):
 
 @pytest.mark.parametrize(
     ("p0", "p1"),
-    [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (3, 0), (1, 1), (2, 1), (3, 2), (2, 3), (1, 4)],
+    [(0, 1), (0, 2), (0, 4), (1, 0), (3, 0), (1, 1), (2, 2), (2, 3), (1, 4), (7, 1)],
 )
-def test_any_number_of_responses(p0, p1):
+def test_any_number_of_responses_and_any_of_them_missing(p0, p1):
+    """Every label cell and every pattern, against the one-factor integral without the factors."""
     rng = np.random.default_rng(10 * p0 + p1)
     factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
-    outputs = rng.normal(size=(2**p1, p0 + p1))
-    labels = np.array(list(product((0.0, 1.0), repeat=p1))).reshape(2**p1, p1)
-    y = np.concatenate([rng.normal(size=(2**p1, p0)), labels], 1)
+    kinds = [(0.3, -1.2, NAN)] * min(p0, 2) + [(1.1,)] * (p0 - 2) + [(0.0, 1.0, NAN)] * p1
+    y = np.array(list(product(*kinds)))
+    outputs = rng.normal(size=y.shape)
     expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
+    parameters = CopulaParameters(factor.gamma, factor.scale)
+    np.testing.assert_allclose(density(outputs, y, parameters), expected, rtol=1e-9)
+    whole = ~np.isnan(y).any(1)
     np.testing.assert_allclose(
-        density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9
-    )
-
-
-@pytest.mark.parametrize(("p0", "p1"), [(2, 2), (1, 3), (7, 1), (0, 2), (3, 0)])
-def test_missing_responses_are_marginalised_exactly(p0, p1):
-    """All patterns in one batch, against leaving the factors out of the one-factor integral."""
-    rng = np.random.default_rng(p0)
-    factor = OneFactor(rng.uniform(-0.85, 0.85, p0 + p1), rng.uniform(0.5, 2, p0))
-    patterns = np.array(list(product((True, False), repeat=min(p0 + p1, 5))))
-    patterns = np.concatenate(
-        [patterns, np.ones((len(patterns), p0 + p1 - patterns.shape[1]), bool)], 1
-    )
-    outputs = rng.normal(size=patterns.shape)
-    y = np.concatenate(
-        [rng.normal(size=(len(patterns), p0)), rng.integers(0, 2, (len(patterns), p1))], 1
-    )
-    y[~patterns] = NAN
-    expected = [factor.density(o, r) for o, r in zip(outputs, y, strict=True)]
-    np.testing.assert_allclose(
-        density(outputs, y, CopulaParameters(factor.gamma, factor.scale)), expected, rtol=1e-9
+        density(outputs[whole], y[whole], parameters), np.array(expected)[whole], rtol=1e-9
     )
 
 

@@ -75,18 +75,13 @@ def test_dtype_follows_the_outputs_and_is_never_half(dtype):
     "make", [lambda: CopulaLoss(PAPER), EmpiricalLoss], ids=["copula", "empirical"]
 )
 def test_autocast_is_left_by_itself(make):
-    torch.manual_seed(0)
-    head = nn.Linear(8, 4)
-    x = torch.randn(16, 8)
-    y = torch.cat((torch.randn(16, 2), (torch.rand(16, 2) < 0.5).float()), 1)
+    head, x = nn.Linear(8, 4), torch.randn(4, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outputs = head(x)
-        loss = make()(outputs, y)
+        loss = make()(outputs, Y)
     assert outputs.dtype == torch.bfloat16 and loss.dtype == torch.float32
     loss.backward()
-    assert float(loss.detach()) == pytest.approx(
-        float(make()(outputs.detach().float(), y)), rel=1e-6
-    )
+    torch.testing.assert_close(loss, make()(outputs.float(), Y), rtol=1e-6, atol=0)
     assert torch.isfinite(head.weight.grad).all()
 
 
@@ -115,21 +110,3 @@ def test_compiles_to_the_same_numbers(y):
         value.backward()
         results.append((value.detach(), values.grad))
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_cuda_gives_the_same_numbers_without_waiting():
-    loss = CopulaLoss(PAPER, validate=False)
-    values, y = X.cuda().requires_grad_(), HOLES.cuda()
-    loss(values, y)  # moves the loss
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        value = loss(values, y)
-        value.backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    host = X.clone().requires_grad_()
-    expected = CopulaLoss(PAPER)(host, HOLES)
-    expected.backward()
-    assert float(value) == pytest.approx(float(expected), rel=1e-12)
-    torch.testing.assert_close(values.grad.cpu(), host.grad, rtol=1e-10, atol=1e-12)

@@ -1,10 +1,11 @@
 """Cells, classifiers and the update of what is missing, against integration and simulation."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 from copula_oracles import GAMMA, MEASURED, OUTPUTS, SCALE, OneFactor
-from scipy.special import expit, ndtri
 
 from cevit_lib.copula import (
     CopulaParameters,
@@ -26,48 +27,21 @@ def logits(p):
     )
 
 
-def test_cells_are_probabilities_with_the_right_margins():
-    cells = class_probabilities(X, PAPER)
-    assert cells.shape == (4, 2, 2) and (cells > 0).all()
-    torch.testing.assert_close(
-        cells.sum((1, 2)), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-14
-    )
-    torch.testing.assert_close(cells[:, 1].sum(1), torch.sigmoid(X[:, 2]), rtol=1e-13, atol=0)
-    torch.testing.assert_close(cells[:, :, 1].sum(1), torch.sigmoid(X[:, 3]), rtol=1e-13, atol=0)
-
-
 @pytest.mark.parametrize("p1", [1, 2, 3])
-def test_cells_against_simulation(p1):
-    rng = np.random.default_rng(7)
-    draws = 400_000
-    gamma = np.full((p1 + 1, p1 + 1), 0.4) + 0.6 * np.eye(p1 + 1)
-    outputs = np.concatenate([[0.3], np.linspace(-0.8, 0.9, p1)])
-    u = rng.multivariate_normal(np.zeros(p1 + 1), gamma, draws)[:, 1:]
-    labels = (u >= ndtri(expit(-outputs[1:]))).astype(int)
-    index = np.ravel_multi_index(labels.T, [2] * p1)
-    share = np.bincount(index, minlength=2**p1) / draws
-    cells = class_probabilities(torch.tensor(outputs[None]), CopulaParameters(gamma, [1.0]))
-    assert cells.shape == (1, *[2] * p1)
-    error = np.sqrt(share * (1 - share) / draws)
-    assert (np.abs(cells.numpy().ravel() - share) < 4.5 * error).all()
-
-
-def test_cells_given_the_measurements():
-    """Given (y1, y2) and one factor, the cells are one integral; without any y they are the
-    unconditional ones.
-    """
-    factor = OneFactor([0.8, 0.6, 0.5, -0.7], SCALE)
+@pytest.mark.parametrize("measured", [True, False])
+def test_cells_are_one_integral_given_one_factor(p1, measured):
+    factor = OneFactor([0.8, 0.6, 0.5, -0.7, 0.4][: 2 + p1], SCALE)
+    outputs = np.concatenate([OUTPUTS, OUTPUTS[:, :1]], 1)[:, : 2 + p1]
+    y = np.concatenate([MEASURED, np.zeros((4, p1))], 1)
+    y[3 if measured else slice(None), 0] = y[slice(0, 0 if measured else 4), 1] = NAN
     parameters = CopulaParameters(factor.gamma, SCALE)
-    y = np.concatenate([MEASURED, np.zeros((4, 2))], 1)
-    y[3, 0] = NAN
-    cells = class_probabilities(X, parameters, torch.tensor(y)).numpy()
-    for row in range(4):
-        expected = np.array(
-            [[factor.density(OUTPUTS[row], [*y[row, :2], a, b]) for b in (0, 1)] for a in (0, 1)]
-        )
-        np.testing.assert_allclose(cells[row], expected / expected.sum(), rtol=1e-11)
-    nothing = class_probabilities(X, parameters, torch.full_like(X, torch.nan))
-    torch.testing.assert_close(nothing, class_probabilities(X, parameters), rtol=1e-12, atol=0)
+    given = torch.tensor(y) if measured else None
+    cells = class_probabilities(torch.tensor(outputs), parameters, given)
+    assert cells.shape == (4, *[2] * p1)
+    for found, mu, row in zip(cells.flatten(1), outputs, y, strict=True):
+        labels = product((0, 1), repeat=p1)
+        expected = np.array([factor.density(mu, [*row[:2], *each]) for each in labels])
+        np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-11)
 
 
 def test_classifiers():

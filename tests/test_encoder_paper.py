@@ -2,44 +2,27 @@
 
 import contextlib
 import json
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
+from test_encoder import NAME, images, shake
+from test_encoder import TINY as SMALL
+from test_encoder import build as fresh
 
-timm = pytest.importorskip("timm", reason="needs the extra vit")
-
-from cevit_lib.encoder import BiChannelViT, add_lora  # noqa: E402
-from cevit_lib.encoder.bichannel import part_of  # noqa: E402
-from cevit_lib.errors import FrozenRandomWeightsWarning  # noqa: E402
-
-SMALL = dict(img_size=48, patch_size=12, in_chans=1, embed_dim=48, depth=2, num_heads=2)
-NAME = "vit_tiny_patch16_224"
+from cevit_lib.encoder import BiChannelViT, add_lora
 
 
-@pytest.fixture
-def images():
-    return torch.rand(3, 2, 1, 48, 48, generator=torch.Generator().manual_seed(1))
+@pytest.fixture(name="images")
+def photographs():
+    return images()
 
 
 def build(**changes) -> BiChannelViT:
     """A small encoder in which every part that trains has left its start."""
-    arguments = (
-        dict(backbone=NAME, pretrained=False, lora_rank=4, rng=np.random.default_rng(0))
-        | SMALL
-        | changes
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
-        model = BiChannelViT(**arguments).eval()
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model
+    return shake(fresh(**changes))
 
 
 @pytest.mark.parametrize("adapters", [True, False])
@@ -54,14 +37,8 @@ def test_compiling_changes_no_number_and_leaves_no_gap(adapters, images):
     for (name, one), two in zip(eager.named_parameters(), compiled.parameters(), strict=True):
         if one.grad is not None:
             torch.testing.assert_close(two.grad, one.grad, atol=1e-4, rtol=1e-4, msg=name)
-    assert list(eager.state_dict()) == list(
-        compiled.state_dict()
-    )  # compiled in place: no prefix in saved files
-
-
-def test_autocast_compiled_is_autocast_eager(images):
-    eager, compiled = build(), build()
-    compiled.compile(backend="aot_eager", fullgraph=True)
+    # compiled in place: no prefix in saved files
+    assert list(eager.state_dict()) == list(compiled.state_dict())
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         torch.testing.assert_close(compiled(images), eager(images), atol=0, rtol=0)
 
@@ -97,22 +74,6 @@ def test_alpha_cannot_be_told_from_the_size_of_the_second_layer(images):
             for part in (adapter.v2, adapter.d2):
                 part.mul_((old / new).view(-1, *[1] * (part.dim() - 1)))
     torch.testing.assert_close(model(images), before, atol=1e-5, rtol=1e-5)
-
-
-def test_both_eyes_share_all_but_adapters_and_heads(images):
-    # without adapters the same photograph gives both eyes the same token; with them it does not
-    twins = images[:, :1].expand(-1, 2, -1, -1, -1)
-    with torch.inference_mode():
-        tokens = build(adapters=False).features(twins)
-        assert torch.equal(tokens[:, 0], tokens[:, 1])
-        tokens = build().features(twins)
-        assert (tokens[:, 0] - tokens[:, 1]).abs().max() > 1e-3
-    own = {
-        part_of(name)
-        for name, p in build().named_parameters()
-        if p.requires_grad and p.shape[0] == 2
-    }
-    assert own <= {"adapters", "adapter weight"}
 
 
 def test_lora_adds_no_float32_copies_under_autocast(images):

@@ -240,20 +240,17 @@ def test_biases_that_the_backbone_would_lose_are_refused(tmp_path):
         encoder(V3, weights=tmp_path / "v3.pth")
 
 
-@pytest.mark.parametrize("name", ["eva02_tiny_patch14_224", f"{V3}_qkvb"])
-def test_a_block_that_would_bypass_lora_is_refused(name):
-    """F.linear with the layer's weight never calls the low-rank pair."""
-    with pytest.raises(ParameterError, match="LoRA needs blocks .* take lora_rank=0"):
-        encoder(name)
+WRONG = [({"name": name}, "") for name in (f"{PLAIN}.nosuch", "eyes/vit", "a:b", "", "resnet18")]
+WRONG += [
+    ({"img_size": 90, "patch_size": 16}, "80 or 96"),
+    ({"img_size": 10, "patch_size": 16}, "take 16 pixels"),
+    # F.linear with the layer's weight never calls the low-rank pair
+    ({"name": "eva02_tiny_patch14_224"}, "LoRA needs blocks .* take lora_rank=0"),
+    ({"name": f"{V3}_qkvb"}, "LoRA needs blocks .* take lora_rank=0"),
+]
 
 
-@pytest.mark.parametrize("size, patch, told", [(90, 16, "80 or 96"), (10, 16, "take 16 pixels")])
-def test_a_size_that_would_lose_an_edge_is_refused(size, patch, told):
+@pytest.mark.parametrize("options, told", WRONG)
+def test_a_backbone_that_cannot_be_is_told_in_a_sentence(options, told):
     with pytest.raises(ParameterError, match=told):
-        encoder(PLAIN, img_size=size, patch_size=patch)
-
-
-@pytest.mark.parametrize("name", [f"{PLAIN}.nosuch", "eyes/vit", "a:b", "", "../x", "resnet18"])
-def test_a_name_that_is_none_is_told_in_a_sentence(name):
-    with pytest.raises(ParameterError):
-        encoder(name)
+        encoder(**{"name": PLAIN} | options)

@@ -155,7 +155,8 @@ MUTATIONS = [
         "min(0.0, proposed - value)",
         "min(0.0, value - proposed)",
         SAMPLING,
-        "test_proper_sampler_has_the_likelihoods_mode_and_spread",
+        "test_samplers_have_the_likelihoods_mode_and_spread",
+        ("proper", 0.6, 0.25),
     ),
 ]
 

@@ -43,25 +43,21 @@ def test_mean_and_covariance_are_standardised():
 
 
 def test_blocks_factorise_and_infinite_limits_drop_out():
-    z = double([0.3, -0.5, 0.8, 0.1])
+    z, zero = double([0.3, -0.5, 0.8, 0.1]), double([0.0] * 4)
     block = torch.block_diag(double([[1.0, 0.4], [0.4, 1.0]]), double([[1.0, -0.7], [-0.7, 1.0]]))
-    zero = torch.zeros(4, dtype=torch.float64)
     product = log_bivariate_normal_cdf(z[0], z[1], 0.4) + log_bivariate_normal_cdf(z[2], z[3], -0.7)
-    assert log_multivariate_normal_cdf(z, zero, block).item() == pytest.approx(
-        product.item(), abs=1e-13
-    )
-    _, correlation, _ = one_factor(4, 1, 5)
-    unbounded = torch.cat((z[:3], double([math.inf])))
-    marginal = log_multivariate_normal_cdf(z[:3], zero[:3], correlation[0, :3, :3])
-    assert log_multivariate_normal_cdf(unbounded, zero, correlation[0]).item() == pytest.approx(
-        marginal.item(), abs=1e-12
-    )
-    impossible = torch.cat((z[:3], double([-math.inf])))
-    assert log_multivariate_normal_cdf(impossible, zero, correlation[0]).item() == -math.inf
-    six = torch.eye(6, dtype=torch.float64)
+    correlation = one_factor(4, 1, 5)[1][0]
+    marginal = log_multivariate_normal_cdf(z[:3], zero[:3], correlation[:3, :3])
     limits = double([0.1, -1.0, 2.0, 0.4, -0.3, 1.0])
-    independent = log_multivariate_normal_cdf(limits, torch.zeros(6, dtype=torch.float64), six)
-    assert independent.item() == pytest.approx(log_normal_cdf(limits).sum().item(), abs=1e-12)
+    six = log_multivariate_normal_cdf(limits, double([0.0] * 6), torch.eye(6).double())
+    z_open, z_shut = (torch.cat((z[:3], double([end]))) for end in (math.inf, -math.inf))
+    for found, expected in (
+        (log_multivariate_normal_cdf(z, zero, block), product),
+        (log_multivariate_normal_cdf(z_open, zero, correlation), marginal),
+        (log_multivariate_normal_cdf(z_shut, zero, correlation), double(-math.inf)),
+        (six, log_normal_cdf(limits).sum()),
+    ):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def symmetric(entries, p):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.copula.conditioning import all_patterns, likelihood_constants
+from cevit_lib.copula.conditioning import all_patterns, likelihood_constants, tabulate
 from cevit_lib.copula.density import log_density, log_density_of_scores, same_dtype, scores
 from cevit_lib.copula.parameters import CopulaParameters
 from cevit_lib.copula.validation import check_labels, check_outputs, check_pair
@@ -53,8 +53,9 @@ def class_probabilities(
     check_outputs(outputs, parameters)
     outputs = same_dtype(outputs, outputs)[0]
     y = torch.full_like(outputs, torch.nan) if y is None else y.to(outputs)
-    cells = torch.softmax(_log_cells(outputs, y, parameters), 1)
-    return cells.reshape(-1, *[2] * parameters.p1)
+    cells = _every_label(parameters.p1, outputs)
+    logs = _log_cells(outputs, y, parameters, cells)
+    return torch.softmax(logs, 1).reshape(-1, *[2] * parameters.p1)
 
 
 def _every_label(p1: int, like: Tensor) -> Tensor:
@@ -62,14 +63,18 @@ def _every_label(p1: int, like: Tensor) -> Tensor:
     return all_patterns(p1, like.device).flip(1).to(like.dtype)
 
 
-def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the log density (n, 2 ** p1) of what was measured in ``y`` and each label cell."""
-    n, cells = len(outputs), _every_label(parameters.p1, outputs)
-    measured = y[:, : parameters.p0].repeat_interleave(len(cells), 0)
-    responses = torch.cat((measured, cells.repeat(n, 1)), 1)  # (n * cells, p)
-    outputs = outputs.repeat_interleave(len(cells), 0)
-    logs = log_density(outputs, responses, parameters, validate=False, missing=True)
-    return logs.reshape(n, len(cells))
+def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters, cells: Tensor) -> Tensor:
+    """Return the log density (n, m) of ``y`` with its last labels as in each of ``cells`` (m,
+    k).
+    """
+    known = y[:, : y.shape[1] - cells.shape[1]]
+    told = (torch.cat((known, cell.expand(len(y), -1)), 1) for cell in cells)
+    tables = {True: tabulate(parameters, True)}
+    logs = [
+        log_density(outputs, each, parameters, validate=False, missing=True, tables=tables)
+        for each in told
+    ]
+    return torch.stack(logs, 1)
 
 
 def bayes_classifier(
@@ -168,7 +173,8 @@ def condition_on(outputs: Tensor, y_with_nan: Tensor, parameters: CopulaParamete
             for label in set(range(p0, parameters.p)) - set(labels):
                 asked = [*known, label]
                 few = exact[rows][:, asked], y[rows][:, asked], fixed.margin(asked)
-                probability[rows, label - p0] = _missing_label(*few)
+                logs = _log_cells(*few, _every_label(1, exact)).detach()
+                probability[rows, label - p0] = torch.softmax(logs, 1)[:, 1]
     return Completed(mean.to(outputs), sd.to(outputs), probability.to(outputs))
 
 
@@ -181,16 +187,6 @@ def by_labels(y: Tensor, p0: int) -> Iterator[tuple[Tensor, list[int]]]:
     for code in codes.unique():
         rows = (codes == code).nonzero().squeeze(1)
         yield rows, (seen[rows[0]].nonzero().squeeze(1) + p0).tolist()
-
-
-def _missing_label(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the probability of the last label given everything else that was observed (n,)."""
-    logs = []
-    for value in (0.0, 1.0):
-        told = y.clone()
-        told[:, -1] = value
-        logs.append(log_density(outputs, told, parameters, validate=False, missing=True))
-    return torch.softmax(torch.stack(logs), 0)[1].detach()
 
 
 def _missing_continuous(

@@ -3,6 +3,7 @@ in ``_``."""
 
 import inspect
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,6 +15,10 @@ from cevit_lib.estimation.observed import Observed, observe
 
 #: An estimate whose smallest eigenvalue lies below this is reported as near-singular.
 NEAR_SINGULAR = 1e-3
+
+
+#: Makes a class's fields the arguments that its constructor stores.
+arguments = dataclass(repr=False, eq=False)
 
 
 class CopulaEstimator:
@@ -41,12 +46,10 @@ class CopulaEstimator:
     )
 
     def __repr__(self) -> str:
-        arguments = inspect.signature(type(self)).parameters.values()
-        pairs = [(each.name, getattr(self, each.name), each.default) for each in arguments]
-        changed = ", ".join(
-            f"{name}={value!r}" for name, value, usual in pairs if value is not usual
-        )
-        return f"{type(self).__name__}({changed})"
+        stored = inspect.signature(type(self)).parameters.values()
+        pairs = [(each.name, getattr(self, each.name), each.default) for each in stored]
+        changed = [f"{name}={value!r}" for name, value, usual in pairs if value is not usual]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def fit(self, outputs, y, continuous: int | None = None):
         """Estimate ``sigma`` and ``Gamma`` from outputs and responses.

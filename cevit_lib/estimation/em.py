@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from cevit_lib.estimation.base import CopulaEstimator
+from cevit_lib.estimation.base import CopulaEstimator, arguments
 from cevit_lib.estimation.correlation import (
     complete_objective,
     cov2cor,
@@ -45,7 +45,7 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 class ExpectationMaximization(CopulaEstimator):
     """The loop that the family shares; a subclass gives ``e_step``."""
 
-    initial: np.ndarray | None = None
+    initial = None
     rescale = False
 
     def e_step(
@@ -86,6 +86,7 @@ class ExpectationMaximization(CopulaEstimator):
         return change < self.tol
 
 
+@arguments
 class FastMCEM(ExpectationMaximization):
     r"""Fast Monte Carlo EM, Algorithm 2 of the paper: plug expected latent scores in, then
     ``cov2cor``.
@@ -116,21 +117,12 @@ class FastMCEM(ExpectationMaximization):
     regression on the expected scores, with its covariance.
     """
 
-    def __init__(
-        self,
-        means="univariate",
-        rescale=True,
-        variances=False,
-        max_iter=100,
-        tol=1e-6,
-        initial=None,
-    ):
-        self.means = means
-        self.rescale = rescale
-        self.variances = variances
-        self.max_iter = max_iter
-        self.tol = tol
-        self.initial = initial
+    means: str = "univariate"
+    rescale: bool = True
+    variances: bool = False
+    max_iter: int = 100
+    tol: float = 1e-6
+    initial: np.ndarray | None = None
 
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
@@ -154,6 +146,7 @@ class FastMCEM(ExpectationMaximization):
         return means, second, 0.0
 
 
+@arguments
 class ExactEM(ExpectationMaximization):
     """The EM algorithm that Algorithm 1 aims at, with its expectations in closed form instead of
     sampled.
@@ -184,11 +177,10 @@ class ExactEM(ExpectationMaximization):
     :class:`MaximumLikelihood` fits ``sigma`` too and stays right.
     """
 
-    def __init__(self, rescale=False, max_iter=500, tol=1e-6, initial=None):
-        self.rescale = rescale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.initial = initial
+    rescale: bool = False
+    max_iter: int = 500
+    tol: float = 1e-6
+    initial: np.ndarray | None = None
 
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
@@ -215,6 +207,7 @@ def em_rate(observed: Observed, scale: np.ndarray, correlation: np.ndarray) -> n
     return np.array([mapped(here + step * axis) - mapped(here) for axis in axes]).T / step
 
 
+@arguments
 class MonteCarloEM(ExpectationMaximization):
     r"""Monte Carlo EM, Algorithm 1 of the paper, with the right sign of the log-determinant.
 
@@ -254,13 +247,12 @@ class MonteCarloEM(ExpectationMaximization):
         "raise max_iter (cevit fit: --max-iter), burn_in or draws: the kept iterates still drift"
     )
 
-    def __init__(self, draws=10, sweeps=2, max_iter=200, burn_in=120, tol=1e-3, rng=None):
-        self.draws = draws
-        self.sweeps = sweeps
-        self.max_iter = max_iter
-        self.burn_in = burn_in
-        self.tol = tol
-        self.rng = rng
+    draws: int = 10
+    sweeps: int = 2
+    max_iter: int = 200
+    burn_in: int = 120
+    tol: float = 1e-3
+    rng: np.random.Generator | int | None = None
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         if not 0 <= self.burn_in <= self.max_iter - 8:

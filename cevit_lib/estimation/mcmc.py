@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cevit_lib.errors import DataError
-from cevit_lib.estimation.base import CopulaEstimator
+from cevit_lib.estimation.base import CopulaEstimator, arguments
 from cevit_lib.estimation.correlation import (
     EIGENVALUE_FLOOR,
     correlation_from_unconstrained,
@@ -48,6 +48,7 @@ def split_r_hat(draws: np.ndarray) -> np.ndarray:
     )
 
 
+@arguments
 class RankLikelihoodMCMC(CopulaEstimator):
     r"""Posterior mean of ``Gamma`` by Markov chain Monte Carlo.
 
@@ -78,13 +79,12 @@ class RankLikelihoodMCMC(CopulaEstimator):
 
     remedy = "raise sweeps and burn_in, or run several chains (chains=4) and look at r_hat_"
 
-    def __init__(self, sampler="paper", sweeps=2500, burn_in=1000, thin=10, chains=1, rng=None):
-        self.sampler = sampler
-        self.sweeps = sweeps
-        self.burn_in = burn_in
-        self.thin = thin
-        self.chains = chains
-        self.rng = rng
+    sampler: str = "paper"
+    sweeps: int = 2500
+    burn_in: int = 1000
+    thin: int = 10
+    chains: int = 1
+    rng: np.random.Generator | int | None = None
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         check_choice("sampler", self.sampler, ("paper", "proper"))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from cevit_lib.estimation.base import CopulaEstimator
+from cevit_lib.estimation.base import CopulaEstimator, arguments
 from cevit_lib.estimation.correlation import (
     correlation_from_unconstrained,
     cov2cor,
@@ -97,6 +97,7 @@ def errors_from_information(information: np.ndarray) -> tuple[np.ndarray, np.nda
     return covariance, np.where(touched, np.inf, np.sqrt(np.diag(covariance)))
 
 
+@arguments
 class MaximumLikelihood(CopulaEstimator):
     """Maximum likelihood for ``sigma`` and ``Gamma`` given the outputs.
 
@@ -118,8 +119,6 @@ class MaximumLikelihood(CopulaEstimator):
     standard_errors_ : StandardErrors
     covariance_ : (p0 + p (p - 1) / 2,) squared tensor
         Estimated covariance of ``(sigma, off-diagonal of Gamma)``, row by row above the diagonal.
-    log_likelihood_ : float
-        Mean over patients at the maximum, in the units of ``y``.
 
     Notes
     -----
@@ -131,12 +130,11 @@ class MaximumLikelihood(CopulaEstimator):
         "likelihood is flat or has no interior maximum"
     )
 
-    def __init__(self, fit_scale=True, standard_errors=False, max_iter=200, tol=1e-6, initial=None):
-        self.fit_scale = fit_scale
-        self.standard_errors = standard_errors
-        self.max_iter = max_iter
-        self.tol = tol
-        self.initial = initial
+    fit_scale: bool = True
+    standard_errors: bool = False
+    max_iter: int = 200
+    tol: float = 1e-6
+    initial: np.ndarray | None = None
 
     @property
     def fits_many(self) -> bool:
@@ -198,7 +196,6 @@ class MaximumLikelihood(CopulaEstimator):
         # A search that ends on its bound has run away from a maximum that does not exist inside.
         inside = np.abs(found.x[free:]).max(initial=0.0) < COORDINATE_BOUND
         self.converged_ = bool(inside and (found.success or np.abs(found.jac).max() < 1e-5))
-        self.log_likelihood_ = -float(found.fun)
         if self.standard_errors:
             self._measure_errors(observed, sigma, correlation)
         return sigma, correlation

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from cevit_lib.estimation.base import CopulaEstimator
+from cevit_lib.estimation.base import CopulaEstimator, arguments
 from cevit_lib.estimation.correlation import from_off_diagonal
 from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed
@@ -16,6 +16,7 @@ LOG = logging.getLogger(__name__)
 LARGEST = 0.999  # correlation that a pair may have
 
 
+@arguments
 class PairwiseLikelihood(CopulaEstimator):
     """The maximum of the sum of all pairs' log-likelihoods in ``Gamma``, with ``sigma`` the SD of
     the residuals.
@@ -41,9 +42,8 @@ class PairwiseLikelihood(CopulaEstimator):
         "never differ, or too few patients"
     )
 
-    def __init__(self, max_iter=100, tol=1e-6):
-        self.max_iter = max_iter
-        self.tol = tol
+    max_iter: int = 100
+    tol: float = 1e-6
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         scale, correlation = observed.residual_scale(), np.eye(observed.p)

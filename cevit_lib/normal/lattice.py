@@ -55,7 +55,10 @@ class _Quantile(Elementwise):
 
 def _log_mean(z: Tensor, correlation: Tensor, lattice: Tensor) -> Tensor:
     """Log of the mean over the lattice's points, (n,), for ``z`` (n, p)."""
-    z, factor = _ordered_factor(z, correlation)
+    z, matrix = reordered(z, correlation, z.argsort(-1))
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    # a matrix that is not positive definite has no probability: NaN says so, validation says why
+    factor = torch.where(failed[:, None, None] == 0, factor, math.nan)
     p = z.shape[-1]
     total, drawn = 0.0, []
     for i in range(p):
@@ -67,13 +70,6 @@ def _log_mean(z: Tensor, correlation: Tensor, lattice: Tensor) -> Tensor:
         if i < p - 1:
             drawn.append(_Quantile.apply(log_cdf + lattice[i].log()))
     return torch.logsumexp(total, -1) - math.log(lattice.shape[-1])
-
-
-def _ordered_factor(z: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    z, matrix = reordered(z, correlation, z.argsort(-1))
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    # a matrix that is not positive definite has no probability: NaN says so, validation says why
-    return z, torch.where(failed[:, None, None] == 0, factor, math.nan)
 
 
 def reordered(z: Tensor, correlation: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:

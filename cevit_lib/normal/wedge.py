@@ -103,19 +103,6 @@ def _wedge_integral(
     return (_flattened_mass(c2) @ weight * widths).sum(-1) * squeeze / KAPPA**2
 
 
-def _log_value(x: Tensor, y: Tensor, k1: Tensor, k2: Tensor, s: Tensor) -> Tensor:
-    """``log Phi_2`` of tensors of one shape, finite limits."""
-    square = x.square() + k1.square()
-    log_wedge = _wedge_integral(x, y, (k1, k2, s), square).log() - 0.5 * square - LOG_TWO_PI
-    first, second = k1 > 0, k2 > 0
-    mixed = first != second
-    upper = torch.where(mixed, torch.where(first, x, y), torch.minimum(x, y))
-    lower = torch.where(mixed, -square.sqrt(), -torch.maximum(x, y))
-    log_upper, log_lower = torch.special.log_ndtr(torch.stack((upper, lower)))
-    log_base = log_upper + torch.log(-torch.expm1((log_lower - log_upper).clamp_max(0.0)))
-    return torch.where(first | second, torch.logaddexp(log_base, log_wedge), log_wedge)
-
-
 def finite(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Limits as good as the given ones, without infinities, the first one not zero."""
     return x.clamp(-LARGEST, LARGEST) - SMALLEST, y.clamp(-LARGEST, LARGEST)
@@ -127,7 +114,16 @@ def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
     """
     impossible = (torch.minimum(x, y) == -math.inf) | ((correlation == -1) & (x + y <= 0))
     x, y = finite(x, y)
-    value = _log_value(x, y, *_conditional_limits(x, y, correlation))
+    limits = k1, k2, _ = _conditional_limits(x, y, correlation)
+    square = x.square() + k1.square()
+    log_wedge = _wedge_integral(x, y, limits, square).log() - 0.5 * square - LOG_TWO_PI
+    first, second = k1 > 0, k2 > 0
+    mixed = first != second
+    upper = torch.where(mixed, torch.where(first, x, y), torch.minimum(x, y))
+    lower = torch.where(mixed, -square.sqrt(), -torch.maximum(x, y))
+    log_upper, log_lower = torch.special.log_ndtr(torch.stack((upper, lower)))
+    log_base = log_upper + torch.log(-torch.expm1((log_lower - log_upper).clamp_max(0.0)))
+    value = torch.where(first | second, torch.logaddexp(log_base, log_wedge), log_wedge)
     return torch.where(impossible, -math.inf, value)
 
 
