@@ -66,16 +66,17 @@ class Observed:
     p: int
     p0: int
 
-    def pair(self, j: int, k: int) -> "Observed":
+    def pair(self, j: int, k: int) -> Pattern:
         """Return the patients who have both responses ``j < k``, with these alone."""
-        patterns = []
+        kinds = np.split(np.arange(2), [sum(column < self.p0 for column in (j, k))])
+        scores = [[np.empty((0, len(kind)))] for kind in (*kinds, kinds[1])]
         for part in self.patterns:
-            a, b = (np.isin(own, (j, k)) for own in (part.continuous, part.binary))
+            a, b = ((own == j) | (own == k) for own in (part.continuous, part.binary))
             if a.sum() + b.sum() == 2:
-                kinds = np.split(np.arange(2), [a.sum()])
-                scores = part.residual[:, a], part.threshold[:, b], part.sign[:, b]
-                patterns.append(Pattern(*kinds, np.arange(0), *scores))
-        return Observed(patterns, sum(map(len, patterns)), 2, int(j < self.p0) + int(k < self.p0))
+                own = part.residual[:, a], part.threshold[:, b], part.sign[:, b]
+                for column, more in zip(scores, own, strict=True):
+                    column.append(more)
+        return Pattern(*kinds, np.arange(0), *map(np.concatenate, scores))
 
     def residual_scale(self) -> np.ndarray:
         """Return ``sigma``: the SD of each column of residuals (Section 2.3), over the patients who

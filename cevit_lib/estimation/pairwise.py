@@ -5,12 +5,14 @@ import logging
 from itertools import combinations
 
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 
 from cevit_lib.estimation.base import CopulaEstimator, arguments
-from cevit_lib.estimation.correlation import from_off_diagonal
-from cevit_lib.estimation.moments import expected_moments
-from cevit_lib.estimation.observed import Observed
+from cevit_lib.estimation.observed import Observed, Pattern
+from cevit_lib.normal import log_normal_cdf
+from cevit_lib.normal.bivariate import log_cdf_of_pairs
+from cevit_lib.normal.central import PlackettNodes
 
 LOG = logging.getLogger(__name__)
 LARGEST = 0.999  # correlation that a pair may have
@@ -51,11 +53,16 @@ class PairwiseLikelihood(CopulaEstimator):
         self.converged_, total = True, 0.0
         pairs = list(combinations(range(observed.p), 2))
         for number, (j, k) in enumerate(pairs, 1):
-            found = self._search(observed.pair(j, k), scale[[i for i in (j, k) if i < observed.p0]])
-            if found is not None:
+            pair, own = observed.pair(j, k), scale[[i for i in (j, k) if i < observed.p0]]
+            if len(pair):
+                found = minimize_scalar(
+                    lambda rho, pair=pair, own=own: -pair_log_likelihood(pair, own, rho),
+                    bounds=(-LARGEST, LARGEST),
+                    method="bounded",
+                    options={"maxiter": self.max_iter, "xatol": self.tol},
+                )
                 correlation[j, k] = correlation[k, j] = found.x
-                inside = abs(found.x) < LARGEST - 1e-3
-                self.converged_ &= bool(found.success) and inside
+                self.converged_ &= bool(found.success) and abs(found.x) < LARGEST - 1e-3
                 self.n_iter_ = max(self.n_iter_, int(found.nit))
                 total -= found.fun
             LOG.info("%s: iteration %d of %d", type(self).__name__, number, len(pairs))
@@ -63,15 +70,18 @@ class PairwiseLikelihood(CopulaEstimator):
         self.history_["objective"].append(total / observed.n)
         return scale, correlation
 
-    def _search(self, pair: Observed, scale: np.ndarray):
-        """Return what SciPy found of one pair's correlation; ``None`` where nobody has both."""
-        if not pair.n:
-            return None
-        return minimize_scalar(
-            lambda rho: (
-                -pair.n * expected_moments(pair, scale, from_off_diagonal(rho, 2)).log_likelihood
-            ),
-            bounds=(-LARGEST, LARGEST),
-            method="bounded",
-            options={"maxiter": self.max_iter, "xatol": self.tol},
-        )
+
+def pair_log_likelihood(pair: Pattern, scale: np.ndarray, rho: float) -> float:
+    """Return the log-likelihood of two responses, up to what does not depend on ``rho``."""
+    residual = torch.from_numpy(pair.residual / scale)
+    threshold, sign = torch.from_numpy(pair.threshold), torch.from_numpy(pair.sign)
+    spread = 1 - rho**2
+    if len(scale) == 2:
+        first, second = residual.T
+        square = (first.square() - 2 * rho * first * second + second.square()) / spread
+        own = (first.square() + second.square()).sum()
+        return float(0.5 * (own - square.sum())) - 0.5 * len(pair) * np.log(spread)
+    if len(scale) == 1:  # a label above its threshold, given the residual
+        return float(log_normal_cdf(sign * (rho * residual - threshold) / np.sqrt(spread)).sum())
+    limits, nodes = -sign * threshold, PlackettNodes.of(torch.tensor([rho], dtype=torch.float64))
+    return float(log_cdf_of_pairs(limits, sign.prod(1), nodes, 12)[0].sum())

@@ -24,9 +24,8 @@ class GaussianScoreCorrelation(CopulaEstimator):
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         correlation = np.eye(observed.p)
         for j, k in combinations(range(observed.p), 2):
-            # the Gaussian score is minus the threshold
-            rows = [np.c_[part.residual, -part.threshold] for part in observed.pair(j, k).patterns]
-            z = np.concatenate([*rows, np.empty((0, 2))])
+            pair = observed.pair(j, k)
+            z = np.c_[pair.residual, -pair.threshold]  # the Gaussian score is minus the threshold
             # rounding is not variance
             if len(z) and np.all(z.var(axis=0) > 1e-12 * (z**2).mean(axis=0)):
                 correlation[j, k] = correlation[k, j] = np.corrcoef(z.T)[0, 1]
