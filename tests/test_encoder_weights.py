@@ -240,7 +240,7 @@ def test_biases_that_the_backbone_would_lose_are_refused(tmp_path):
         encoder(V3, weights=tmp_path / "v3.pth")
 
 
-WRONG = [({"name": name}, "") for name in (f"{PLAIN}.nosuch", "eyes/vit", "a:b", "", "resnet18")]
+WRONG = [({"name": name}, ".") for name in (f"{PLAIN}.nosuch", "eyes/vit", "a:b", "", "resnet18")]
 WRONG += [
     ({"img_size": 90, "patch_size": 16}, "80 or 96"),
     ({"img_size": 10, "patch_size": 16}, "take 16 pixels"),
