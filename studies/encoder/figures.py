@@ -77,10 +77,12 @@ def links(network: np.ndarray, losses: dict[str, np.ndarray]) -> Figure:
         Name -> array (4, 4), second derivatives in two outputs of one patient, with diagonal 1.
     """
     outputs = ["length OS", "length OD", "label OS", "label OD"]
-    figure, axes = new_figure(3.2, 1, 1 + len(losses), width_ratios=[1, *[2] * len(losses)])
+    shape = {"width": 5.6, "width_ratios": [1, *[2] * len(losses)]}
+    figure, axes = new_figure(2.9, 1, 1 + len(losses), **shape)
     panels = {"network": (network, ["image OS", "image OD"])}
     panels |= {name: (values, outputs) for name, values in losses.items()}
     look = {"annot": True, "fmt": ".2g", "cmap": "Greys", "cbar": False, "vmin": 0, "vmax": 1.3}
+    look["annot_kws"] = {"size": 8}
     for ax, (name, (values, columns)) in zip(axes, panels.items(), strict=True):
         shown = pd.DataFrame(values, outputs, columns).round(2) + 0.0  # no minus before a zero
         sns.heatmap(
@@ -93,8 +95,8 @@ def links(network: np.ndarray, losses: dict[str, np.ndarray]) -> Figure:
         ax.set_title(name)
         for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
             label.set_color(COLORS[label.get_text()[-2:]])
-        ax.tick_params(axis="x", rotation=90, length=0)
-        ax.tick_params(axis="y", rotation=0, length=0)
+        ax.tick_params(axis="x", rotation=90, length=0, labelsize=8)
+        ax.tick_params(axis="y", rotation=0, length=0, labelsize=8)
     return figure
 
 
