@@ -232,7 +232,7 @@ def test_the_check_for_accessibility_sees_faults(browser):
 def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
     """A folded cell opens with Enter once it has the focus, as a solution does."""
     tab = browser.new_page()
-    tab.goto((book / "book" / "executed" / "copula_loss.html").as_uri())
+    tab.goto((book / "book" / "executed" / "verdicts.html").as_uri())
     for found in ("details.hide summary", ".solution button.toggle-button"):
         first = tab.locator(found).first
         first.focus()
