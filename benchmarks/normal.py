@@ -161,9 +161,12 @@ def main() -> None:
         "multivariate": multivariate_accuracy(),
         "time": bivariate_time(),
     }
-    print("Largest relative error of P where it is 1e-3..1, 1e-10.., 1e-37.., 1e-300..;")
-    print("by dimension: errors, microseconds; microseconds of log P and its slopes")
-    print(json.dumps(metrics, indent=1))
+    print(
+        "Largest relative error of P where it is 1e-3..1, 1e-10.., 1e-37.., 1e-300..;",
+        "by dimension: errors, microseconds; microseconds of log P and its slopes",
+        json.dumps(metrics, indent=1),
+        sep="\n",
+    )
     if arguments.record:
         configuration = {"bins": BINS, "threads": 1, "batch": 512}
         seeds, spent = [0, 3, 4, 5, 6, 8], time.perf_counter() - start

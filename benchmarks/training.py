@@ -142,8 +142,15 @@ def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
             f"{stage}_first_epoch_seconds": seconds[0],
             f"{stage}_epoch_seconds": float(np.median(seconds)),
         }
-    found["images_per_second"] = images / found["copula_epoch_seconds"]
-    found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
+    found |= {
+        "images_per_second": images / found["copula_epoch_seconds"],
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else None,
+        "correlation": fit.parameters.correlation.tolist(),
+        "final_loss": {
+            stage: fit.copula.trace[k]["loss"]
+            for stage, k in (("warm-up", len(epochs["warm-up"]) - 1), ("copula", -1))
+        },
+    }
     if cuda:
         rate = matrix_rate(device)
         pflop = 2 * GFLOP_PER_IMAGE * images * sum(setting["epochs"]) / 1e6
@@ -153,11 +160,6 @@ def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
             "floor_seconds": 1e3 * pflop / rate,
             "times_floor": whole / (1e3 * pflop / rate),
         }
-    found["final_loss"] = {
-        stage: fit.copula.trace[k]["loss"]
-        for stage, k in (("warm-up", len(epochs["warm-up"]) - 1), ("copula", -1))
-    }
-    found["correlation"] = fit.parameters.correlation.tolist()
     return found, []
 
 
@@ -222,7 +224,9 @@ def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
         ended = subprocess.run(command, env=os.environ | threads).returncode
         if ended or not target.is_file():
             raise SystemExit(f"the task {task} on {count} processes ended with {ended}")
-        return json.loads(target.read_text())
+        found = json.loads(target.read_text())
+    print({k: v for k, v in found.items() if k != "digest"}, flush=True)
+    return found
 
 
 def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
@@ -230,7 +234,7 @@ def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]
     rows, ratio = [], {}
     for batch in setting["batches"]:
         task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind}
-        rows += timed([(task, 1), (task, 2)], smoke)
+        rows += [launch(task, count, smoke) for count in (1, 2)]
         pair = [row.get("images_per_second") for row in rows[-2:]]
         ratio[f"batch {batch}"] = pair[1] / pair[0] if all(pair) else None
     return {"times_one_device": ratio}, rows
@@ -244,21 +248,13 @@ def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
         "deterministic": False,
         "device": kind,
     }
-    rows = timed([(task, 1), (task | {"captured": True}, 1), (task | {"captured": True}, 2)], smoke)
+    graphs = task | {"captured": True}
+    rows = [launch(*how, smoke) for how in ((task, 1), (graphs, 1), (graphs, 2))]
     plain, one, two = (row.get("images_per_second") for row in rows)
     return {
         "times_compiled": one / plain if plain and one else None,
         "times_one_device": two / one if one and two else None,
     }, rows
-
-
-def timed(launches: list[tuple[dict, int]], smoke: bool) -> list[dict]:
-    """Return what each task found, on its number of processes."""
-    rows = []
-    for task, count in launches:
-        rows.append(launch(task, count, smoke))
-        print({k: v for k, v in rows[-1].items() if k != "digest"}, flush=True)
-    return rows
 
 
 def repeated(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:

@@ -111,9 +111,8 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete what this class wrote: the fit has its record."""
-        for pattern in ("*.pt", "*.pt.before", ".*.pt.*.tmp"):  # 0.1.0 kept the file before
-            for path in self.folder.glob(pattern):
-                path.unlink(missing_ok=True)
+        for path in self.folder.glob("*.pt*"):
+            path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
@@ -195,24 +194,20 @@ class Progress:
 def identity_of(trainer: NetworkTrainer, renewal: Renewal | None) -> dict[str, Any]:
     """Return what tells a stage's training from any other, by name: equal ones do equal steps."""
     data, recipe = trainer.images.data, trainer.recipe
+    loss, copula = type(trainer.loss).__name__, getattr(trainer.loss, "copula", None)
+    under = f" {digest([copula.correlation, copula.scale])}" if copula is not None else ""
     return {
         "stage": trainer.stage,
         "data": data.hash,
         "patients": len(data),
         "responses": digest([trainer.y]),
-        "loss": describe_loss(trainer.loss),
+        "loss": f"{loss}{under}",
         "renewal": "none" if renewal is None else str(renewal),
         **{f"recipe {key}": value for key, value in recipe.to_dict().items()},
         "initial weights": digest(trainer.model.state_dict().values()),
         "order": hashlib.sha256(rng_state(trainer.rng).encode()).hexdigest()[:16],
         "processes": processes().count,
     }
-
-
-def describe_loss(loss: nn.Module) -> str:
-    """Return a loss and, where it has them, its copula parameters, as text."""
-    copula, name = getattr(loss, "copula", None), type(loss).__name__
-    return name if copula is None else f"{name} {digest([copula.correlation, copula.scale])}"
 
 
 def changing(model: nn.Module) -> dict[str, Tensor]:
@@ -251,10 +246,8 @@ def rng_state(rng: np.random.Generator) -> str:
 
 def torch_state(device: torch.device) -> dict[str, Tensor]:
     """Return the states of torch's generators: the CPU's, and the device's own."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
+    cuda = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"cpu": torch.get_rng_state(), **cuda}
 
 
 def set_torch_state(states: dict[str, Tensor], device: torch.device) -> None:
