@@ -60,15 +60,13 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
+def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes ``path`` at the end, so that nobody meets a half of it.
 
     Parameters
     ----------
     path : Path
         The file; its folder is made.
-    before : Path, optional
-        Where the file that was there goes; without it, it is replaced.
 
     Raises
     ------
@@ -83,8 +81,6 @@ def whole_file(path: Path, before: Path | None = None) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())  # or a power cut could leave the name without the content
-        if before is not None and path.is_file():
-            os.replace(path, before)  # a kill before the next line leaves this one, which is whole
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
         if not isinstance(error, OSError) and not torn_write(error):
