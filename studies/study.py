@@ -207,7 +207,7 @@ class Study:
         """
         if scale == "smoke":
             with one_thread():
-                made = self.run("smoke", folder, ("cpu",), report=_silent)
+                made = self.run("smoke", folder, ("cpu",), report=lambda line: None)
             return Grid(self.name, made, len(made))
         wanted = self.settings("paper")
         if scale == "paper":
@@ -410,7 +410,3 @@ def _accelerators() -> tuple[str | None, ...]:
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _silent(line: str) -> None:
-    pass
