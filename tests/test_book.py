@@ -145,6 +145,21 @@ VISIBLE_TEXT = """() => {
     node.remove();
   return copy.textContent;
 }"""
+# Formulas and tables that are wider than their box, and cells in which a line is broken.
+CUT = """() => {
+  const wide = [], boxes = document.querySelectorAll(
+    "article mjx-container[display=true], article .pst-scrollable-table-container, " +
+    "article .cell_output .output");
+  for (const box of boxes)
+    if (box.scrollWidth > box.clientWidth + 1) wide.push(box.textContent.slice(0, 60));
+  for (const cell of document.querySelectorAll("article .cell_input pre")) {
+    const style = getComputedStyle(cell), lines = cell.textContent.trimEnd().split("\\n").length;
+    const height = cell.clientHeight - 2 * parseFloat(style.paddingTop);
+    if (height > (lines + 0.6) * parseFloat(style.lineHeight))
+      wide.push(cell.textContent.slice(0, 60));
+  }
+  return wide;
+}"""
 RAW_LATEX = re.compile(r"\\\(|\\\)|\\\[|\\\]|\$\$|\\[a-zA-Z]{2,}|\\[{}]")
 # All of axe's rules in the light theme; the dark one has other colours and nothing else, so there
 # the rule on contrast.
@@ -178,8 +193,8 @@ def axe_faults(tab, theme: str, code: bool = True) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_as_a_browser_shows_it(name, book, browser):
-    """No complaint, no request to the outside, all formulas typeset, nothing wider than a phone,
-    no barrier (axe, with closed boxes opened)."""
+    """No complaint, no request to the outside, all formulas typeset, nothing cut on a laptop or
+    wider than a phone, no barrier (axe, with closed boxes opened)."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     heard, asked = [], []
     tab.on("console", lambda said: heard.append(said.text) if said.type == "error" else None)
@@ -201,6 +216,7 @@ def test_a_page_as_a_browser_shows_it(name, book, browser):
         "errors": tab.locator("mjx-merror, mjx-container [style*='color: red']").count(),
         "formulas not typeset": max(0, written - typeset),
     }
+    found["cut on a laptop"] = tab.evaluate(CUT)
     if name not in GENERATED:
         tab.evaluate("() => document.querySelectorAll('details').forEach(box => box.open = true)")
         for theme in ("light", "dark"):
