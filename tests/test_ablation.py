@@ -11,7 +11,6 @@ from scipy.stats import t
 
 pytest.importorskip("timm", reason="needs the extra vit")
 
-from cevit_lib.copula import CopulaParameters  # noqa: E402
 from cevit_lib.errors import DataError, ProvenanceError  # noqa: E402
 from cevit_lib.records import load_records  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
@@ -21,7 +20,6 @@ from studies.ablation import (  # noqa: E402
     data,
     figures,
     fits,
-    others,
     patients,
     pretraining,
     tables,
@@ -55,19 +53,6 @@ def eyes():
 @pytest.fixture(scope="module")
 def splits(eyes):
     return [data.partition(eyes, SMOKE | {"fold": fold}) for fold in (1, 2)]
-
-
-# ---------------------------------------------------------------- one eye, for CeCNN
-
-
-def test_one_eye_keeps_its_own_image_columns_and_nothing_of_the_other(eyes):
-    for j, name in enumerate(("OS", "OD")):
-        one = data.one_eye(eyes, j)
-        assert torch.equal(one.images, eyes.images[:, [j]])
-        assert torch.equal(one.y, eyes.y[:, [j, 2 + j]])
-        assert (one.continuous, one.domains) == (1, (name,))
-        assert all(name in response for response in one.responses)
-        assert torch.equal(one.covariates[:, 0], eyes.covariates[:, j]) and one.ids == eyes.ids
 
 
 # ---------------------------------------------------------------- who sees whom
@@ -216,31 +201,7 @@ def test_the_grid_is_ten_seeds_of_five_folds_on_one_partition():
     wanted = grid("ablation")
     assert len(wanted) == 100 and {c["partition"] for c, _ in wanted} == {0}
     assert {s for _, s in wanted} == set(range(10))
-    transductive = grid("ablation-transductive")
-    assert len({c["partition"] for c, _ in transductive}) == 10
-    assert {c["weights"] for c, _ in transductive} == {"mae-all"}
     assert not {s for _, s in grid("ablation-tuning")} & {s for _, s in wanted}
-
-
-def test_predecessors_train_and_cecnn_knows_no_dependence_across_eyes(eyes):
-    """One tiny fit; the two eyes' parameters side by side leave the eyes independent."""
-    one = CopulaParameters(torch.tensor([[1.0, 0.3], [0.3, 1.0]]), torch.tensor([2.0]))
-    other = CopulaParameters(torch.tensor([[1.0, -0.5], [-0.5, 1.0]]), torch.tensor([3.0]))
-    both = others.side_by_side([one, other])
-    expected = torch.eye(4)
-    expected[0, 2] = expected[2, 0] = 0.3
-    expected[1, 3] = expected[3, 1] = -0.5
-    torch.testing.assert_close(both.correlation.float(), expected)
-    assert both.scale.tolist() == [2.0, 3.0]
-    (record,) = find("ablation-predecessors").run("smoke", devices=("cpu",), only=[0])
-    stages = {
-        f"{kind} {stage}"
-        for kind in ("CeCNN", "OUCopulaCNN")
-        for stage in ("warm-up", "empirical", "copula")
-    }
-    assert set(record["metrics"]) == stages
-    gamma = np.array(record["parameters"]["CeCNN copula"]["correlation"])
-    assert gamma[0, 1] == gamma[0, 3] == gamma[2, 3] == 0 and gamma[0, 2] != 0
 
 
 def test_the_constant_reference_is_the_training_mean_and_pixels_beat_it_where_they_tell(made, eyes):
@@ -392,20 +353,18 @@ def stored():
 def test_the_alt_texts_of_the_page_say_what_the_records_hold(stored):
     """They are typed, since a picture's text cannot be computed; new records that say otherwise
     must change them."""
-    parts = ("predecessors", "references", "probe")
+    parts = ("references", "probe")
     beside = [r for part in parts for r in load_records(f"ablation-{part}")]
     frame = tables.metrics_frame(stored + beside)
     level = frame[frame["partition"] == 0].pivot_table("value", "arm", "metric")
     best = level["MAE"].drop("frozen encoder, transductive").nsmallest(2)
     assert best.index.tolist() == ["PCA of pixels", "frozen encoder"]
     networks = [a for a in level.index if a.split(",")[0] in ("warm-up", *PAPER["arms"])]
-    plain = ["CeCNN copula", "OUCopulaCNN copula"]
     middle = level.loc[networks, "MAE"]
     assert level.loc["PCA of pixels", "MAE"] < middle.min() < middle.max()
-    assert middle.max() < level.loc[plain, "MAE"].min() < level.loc["constant", "MAE"]
+    assert middle.max() < level.loc["constant", "MAE"]
     middle = level.loc[networks, "AUC"]
     assert level.loc["PCA of pixels", "AUC"] > middle.max() > middle.min()
-    assert middle.min() > level.loc[plain, "AUC"].max()
     # dependence helps the thickness beside matched independence; adapters and areas tell nothing
     both = ("", ", adapters")
     helped = [(f"{a}{x}", f"independence{x}", "") for a in tables.ESTIMATES for x in both]

@@ -299,7 +299,7 @@ def test_a_chapter_without_source_is_named(tmp_path):
 def small_book(folder: Path, text: str) -> Path:
     """A book of one chapter with the project's `_config.yml`, its styles and its bibliography."""
     shutil.copy(ROOT / "_config.yml", folder)
-    shutil.copytree(ROOT / "assets", folder / "assets", ignore=shutil.ignore_patterns("mathjax"))
+    shutil.copytree(ROOT / "assets", folder / "assets")
     (folder / "book").mkdir()
     shutil.copytree(ROOT / "book" / "_templates", folder / "book" / "_templates")
     shutil.copy(ROOT / "book" / "references.bib", folder / "book")

@@ -4,6 +4,7 @@
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
 - fields of classes stand in the reference once, with what the docstring says of them;
 - in the text, the first mention of a public name on a page leads to its entry in the reference;
+- MathJax comes from an installed package and not from a network;
 - a page gets buttons that lead to its source, and to Colab where it is a notebook, if the book is
   built for a public repository (``CEVIT_REPOSITORY=owner/name``, which the publishing workflow
   sets).
@@ -14,8 +15,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 from collections import Counter
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +28,23 @@ from sphinx import addnodes
 from tools.reference import write_reference
 
 COLAB = "https://colab.research.google.com/github"
+_FONTS = ("output/chtml/fonts/woff-v2/*.woff",)
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
+
+
+def copy_mathjax(folder: Path) -> None:
+    """Copy from its package what the pages load: one component of MathJax 3.2.2, and its fonts."""
+    packed = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
+    wanted = ("tex-mml-chtml.js", "input/tex/extensions/boldsymbol.js", *_FONTS)
+    for part in (each for name in wanted for each in packed.glob(name)):
+        target = folder / part.relative_to(packed)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(part, target)
+
+
+def _bring_mathjax(app, failed: Exception | None) -> None:
+    if not failed and app.builder.format == "html":
+        copy_mathjax(Path(app.outdir) / "_static" / "mathjax")
 
 
 def colab_address(page: str, repository: str, version: str) -> str | None:
@@ -146,4 +165,5 @@ def setup(app) -> dict[str, Any]:
     app.connect("doctree-read", _space_names)
     app.connect("doctree-resolved", _link_names)
     app.connect("html-page-context", _add_buttons)
+    app.connect("build-finished", _bring_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

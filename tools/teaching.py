@@ -18,6 +18,7 @@ from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
 from tools.handout import plain_markdown
 from tools.pages import EXECUTED, chapters
+from tools.sphinx_extension import copy_mathjax
 
 _DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
 _TASK = re.compile(
@@ -124,8 +125,8 @@ def write_slides(folder: Path) -> list[Path]:
             "slides show the figures of executed pages; "
             f"not executed: {', '.join(missing)}. Run make book first"
         )
-    for name in ("reveal", "mathjax"):
-        shutil.copytree(root / "assets" / name, folder / name, dirs_exist_ok=True)
+    shutil.copytree(root / "assets" / "reveal", folder / "reveal", dirs_exist_ok=True)
+    copy_mathjax(folder / "mathjax")
     written = [folder / f"{page.stem}.html" for page in pages]
     for page, path in zip(pages, written, strict=True):
         path.write_text(slide_deck(nbformat.read(page, 4)), encoding="utf-8")

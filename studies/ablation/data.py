@@ -37,18 +37,6 @@ def load_eyes(data: str, size: int, mirror: bool) -> PairedEyes:
     return eyes.replace(images=images, **_age_and_camera(eyes))
 
 
-def one_eye(data: PairedEyes, j: int) -> PairedEyes:
-    """Return eye ``j`` of every patient, counted from 0, with its own responses, for CeCNN."""
-    return data.replace(
-        images=data.images[:, j : j + 1],
-        y=data.y[:, j::2],
-        responses=data.responses[j::2],
-        continuous=data.continuous // 2,
-        domains=data.domains[j : j + 1],
-        covariates=data.covariates[:, j : j + 1],
-    )
-
-
 def _age_and_camera(eyes: PairedEyes) -> dict[str, Any]:
     table = pd.read_csv(data_folder("grape") / "pairs.csv", dtype=str)
     table = table.set_index("subject").loc[list(eyes.ids)]

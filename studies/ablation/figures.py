@@ -23,8 +23,6 @@ ARMS = {
     "age and camera": ("age, camera", "reference"),
     "PCA of pixels": ("PCA of pixels", "reference"),
     "frozen encoder": ("frozen encoder", "reference"),
-    "CeCNN copula": ("CeCNN", "reference"),
-    "OUCopulaCNN copula": ("OU-Copula", "reference"),
     "warm-up": ("warm-up", "reference"),
     "empirical": ("ViT", "empirical"),
     "independence": ("Γ = I", "independence"),

@@ -243,5 +243,4 @@ def _study(name: str) -> Study:
 
 
 ABLATION = _study("ablation")
-TRANSDUCTIVE = _study("ablation-transductive")
 TUNING = _study("ablation-tuning")

@@ -1,12 +1,8 @@
-"""What stands beside the four models: the two predecessors, plain regressions, and the frozen
-encoder under one.
+"""What stands beside the four models: plain regressions, and the frozen encoder under one.
 
     python -m studies ablation-references ablation-probe
-    python -m studies ablation-predecessors --device cuda:0 --share 6
 
-All see the same training and test patients as the fits of ``studies.ablation.fits``. CeCNN and
-OU-Copula train in full; each network alone leaves most of an accelerator idle, so that several
-processes may share one. The references train in a moment.
+All see the same training and test patients as the fits of ``studies.ablation.fits``.
 """
 
 from __future__ import annotations
@@ -21,14 +17,10 @@ import torch
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.splits import Split
-from cevit_lib.estimation import GaussianScoreCorrelation, MaximumLikelihood
+from cevit_lib.estimation import MaximumLikelihood
 from cevit_lib.records import rounded
-from cevit_lib.training import Fit, Recipe, find_device, streams
-from cevit_lib.training.algorithm import AlgorithmThree
-from cevit_lib.training.network import OneNetwork
-from cevit_lib.training.objective import Source, estimated
-from studies.ablation.data import about, load_eyes, one_eye, partition, predictions_of
-from studies.ablation.predecessors import CeCNN, CutResNet, OUCopulaCNN
+from cevit_lib.training.objective import estimated
+from studies.ablation.data import about, load_eyes, partition, predictions_of
 from studies.ablation.pretraining import Encoders
 from studies.ablation.settings import grid
 from studies.simulation.fits import scores
@@ -52,62 +44,6 @@ def fit_probe(c: dict, seed: int, scale: str) -> dict[str, Any]:
     backbone, told = Encoders(scale)(c)
     arms = {"frozen encoder": regress(frozen_features(backbone, eyes), eyes, split)}
     return _content(eyes, split, arms, told)
-
-
-def fit_predecessors(c: dict, seed: int, scale: str, device: Any = None) -> dict[str, Any]:
-    """Train CeCNN on each eye and OU-Copula on both, with the ViTs' epochs."""
-    eyes, split = _eyes_and_split(c)
-    where, key = find_device(device), (seed, c["partition"], c["fold"])
-    train, test = eyes.subset(split.train), eyes.subset(split.test)
-    left, right = (
-        _stages(CeCNN, (one_eye(train, j), one_eye(test, j)), c, (*key, j), where) for j in range(2)
-    )
-    arms: Arms = {}
-    for stage in left:
-        (one, gamma), (other, delta) = left[stage], right[stage]
-        outputs = torch.stack([one, other], dim=2).flatten(1)  # response by response, eye by eye
-        arms[f"CeCNN {stage}"] = outputs, side_by_side([gamma, delta])
-    both = _stages(OUCopulaCNN, (train, test), c, (*key, 2), where)
-    arms |= {f"OUCopulaCNN {stage}": arm for stage, arm in both.items()}
-    dtype = "bf16, loss in float32" if where.type == "cuda" else "float32"
-    content = _content(eyes, split, arms, {"kind": c["weights"]})
-    return content | {"dtype": dtype, "device": where}
-
-
-def _stages(
-    kind: type[CutResNet],
-    data: tuple[PairedEyes, PairedEyes],
-    c: dict,
-    key: tuple[int, ...],
-    device: torch.device,
-) -> Arms:
-    """Return a predecessor's arms: after the warm-up, more epochs of it, and copula training
-    instead."""
-    train, test = data
-    torch.manual_seed(int(streams(*key).weights.integers(2**31)))
-    network = OneNetwork(
-        Fit.fresh(kind(pretrained=c["weights"] == "imagenet"), train, standardise=True),
-        {"train": train, "test": test},
-        lambda turn: streams(*key, *((turn,) if turn else ())).order,
-        device,
-    )
-    sources = {"estimate": Source(GaussianScoreCorrelation, "train")}
-    steps = AlgorithmThree(network, Recipe(**c["warm_up"]), Recipe(**c["further"]), sources)
-    found = {"warm-up": steps.warm_up()}
-    estimate = steps.estimate()["estimate"]
-    found |= {"empirical": steps.train("empirical"), "copula": steps.train("copula", estimate)}
-    return {name: (own.outputs("test")[0], estimate[0]) for name, own in found.items()}
-
-
-def side_by_side(parameters: list[CopulaParameters]) -> CopulaParameters:
-    """Return both eyes' parameters as one: correlated within an eye, independent across, measures
-    before eyes."""
-    correlation = torch.eye(4, dtype=torch.float64)
-    for j, own in enumerate(parameters):
-        correlation[j, 2 + j] = correlation[2 + j, j] = own.correlation.detach()[0, 1]
-    return CopulaParameters(
-        correlation, torch.cat([own.scale.detach().reshape(-1) for own in parameters])
-    )
 
 
 def plain_features(eyes: PairedEyes) -> dict[str, np.ndarray]:
@@ -203,10 +139,9 @@ def _content(eyes: PairedEyes, split: Split, arms: Arms, told: dict | None) -> d
     }
 
 
-def _study(name: str, fit: Any, device: str | None = "cpu") -> Study:
-    return Study(name, functools.partial(grid, name), fit, device)
+def _study(name: str, fit: Any) -> Study:
+    return Study(name, functools.partial(grid, name), fit, "cpu")
 
 
 REFERENCES = _study("ablation-references", fit_references)
 PROBE = _study("ablation-probe", fit_probe)
-PREDECESSORS = _study("ablation-predecessors", fit_predecessors, None)

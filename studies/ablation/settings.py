@@ -57,7 +57,6 @@ SMOKE = PAPER | {
         "decoder": {"width": 16, "depth": 1},
     },
 }
-PREDECESSORS = ("CeCNN", "OUCopulaCNN")
 PLAIN = ("constant", "age and camera", "PCA of pixels")
 
 
@@ -91,17 +90,6 @@ def _main(base: dict, scale: str) -> list[tuple[dict, int]]:
     ]
 
 
-def _transductive(base: dict, scale: str) -> list[tuple[dict, int]]:
-    """Ten partitions on weights that have seen every image, labels unused: how much does one
-    partition matter?"""
-    changes = {"weights": "mae-all", "arms": ["empirical", "cross-fitted"]}
-    return [
-        (base | changes | {"fold": f, "partition": s}, s)
-        for s in _seeds(scale)
-        for f in _folds(base)
-    ]
-
-
 def _tuning(base: dict, scale: str) -> list[tuple[dict, int]]:
     """Warm-ups alone, cross-fitted within the training patients; a seed that no comparison uses."""
     tried = [(3e-4, 30), (1e-3, 30), (3e-3, 30)] if scale == "paper" else [(1e-3, 1), (1e-3, 2)]
@@ -116,17 +104,6 @@ def _tuning(base: dict, scale: str) -> list[tuple[dict, int]]:
             100,
         )
         for r, e in tried
-        for f in _folds(base)
-    ]
-
-
-def _predecessors(base: dict, scale: str) -> list[tuple[dict, int]]:
-    kept = ("data", "size", "mirror", "partition", "folds", "warm_up", "further")
-    keep = {key: base[key] for key in kept}
-    weights = "imagenet" if base["weights"] == "imagenet" else "random"
-    return [
-        (keep | {"fold": f, "models": list(PREDECESSORS), "weights": weights}, s)
-        for s in _seeds(scale)
         for f in _folds(base)
     ]
 
@@ -153,9 +130,7 @@ def _probe(base: dict, scale: str) -> list[tuple[dict, int]]:
 
 STUDIES: dict[str, Callable[[dict, str], list[tuple[dict, int]]]] = {
     "ablation": _main,
-    "ablation-transductive": _transductive,
     "ablation-tuning": _tuning,
-    "ablation-predecessors": _predecessors,
     "ablation-references": _references,
     "ablation-probe": _probe,
 }

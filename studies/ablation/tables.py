@@ -55,7 +55,7 @@ COMPARED = {
     "high": "high_corrected",
 }
 """A comparison's columns, and what ``compare_paired`` calls them."""
-RIVALS = ("constant", "PCA of pixels", "frozen encoder", "CeCNN copula", "OUCopulaCNN copula")
+RIVALS = ("constant", "PCA of pixels", "frozen encoder")
 
 
 def all_parts(studies: Iterable[str], scale: str, folder: Any = None) -> dict[str, Grid]:
