@@ -132,10 +132,16 @@ def test_a_fault_of_ours_is_a_sentence_that_says_where_and_keeps_the_whole_accou
     [
         (
             ["fit", "--data", "grape", "--window", "12"],
-            "--window is for --data synthetic and would",
+            "--window does not go with --data grape and would",
         ),
-        (["fit", "--data", "synthetic", "--layout", "x"], "--layout is for --csv and would"),
-        (["fit", "--data", "synthetic", "--colour", "1"], "--colour is for --csv or --data grape"),
+        (
+            ["fit", "--data", "synthetic", "--layout", "x"],
+            "--layout does not go with",
+        ),
+        (
+            ["fit", "--data", "synthetic", "--colour", "1"],
+            "--colour does not go with",
+        ),
         (["fit", "--data", "synthetic", "--pretrained"], "--backbone tiny, which has none"),
     ],
     ids=str,

@@ -126,6 +126,7 @@ def test_one_stage_trains_with_its_control_and_the_report_reads_it(tmp_path, cap
     assert record["configuration"]["algorithm"] == "one-stage"
     assert record["configuration"]["estimator"] == "maximum-likelihood"
     assert list(record["metrics"]) == list(ARMS[1:])
+    assert record["predictions"]["copula"] != record["predictions"][ARMS[1]]  # two networks
     assert [entry["stage"] for entry in record["trace"]] == 2 * ["one stage"] + 2 * [ARMS[1]]
     estimates = [entry["estimate"]["correlation"] for entry in record["trace"][:2]]
     assert estimates[0] != estimates[1] == rounded(record["parameters"]["correlation"])

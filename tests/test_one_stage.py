@@ -20,6 +20,7 @@ from cevit_lib.training import (
     fit_one_stage,
     predict_outputs,
 )
+from cevit_lib.training.algorithm import Stage
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.fit import Fit
 from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
@@ -94,6 +95,19 @@ def test_estimates_of_cross_fitted_outputs_come_from_networks_that_left_the_pati
     assert (found.parameters.scale > seen.parameters.scale).all()
     outputs = predict_outputs(seen, data, device="cpu")
     close(seen.parameters, MaximumLikelihood().fit(outputs, data.y).parameters_)
+
+
+def test_the_loss_has_the_last_estimate_and_all_networks_train_in_the_same_units(data):
+    chosen = OneStage(estimate_on="cross-fitted", folds=2)
+    one = chosen.network(network(), data, np.random.default_rng(3), device="cpu")
+    stage = Stage(one, "one stage", RECIPE, Objective(renewal=Renewal(chosen.source)), 0)
+    stage.epoch(lambda: [{}])
+    torch.testing.assert_close(
+        stage.loss.copula.scale * one.fit.standardisation.sd, stage.last[0].scale
+    )
+    whole, *parts = (trainer.y for trainer in stage.trainers)
+    for own, (_, (left_out,)) in zip(parts, stage.twins, strict=True):
+        assert torch.equal(own, whole[np.setdiff1d(np.arange(len(data)), left_out)])
 
 
 class KilledError(Exception):

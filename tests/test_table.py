@@ -392,14 +392,11 @@ def test_two_of_any_organ_bear_the_layouts_names(tmp_path, declared, names):
     layout = {"patient": "pid", "eye": "side", "continuous": {"JSW": "jsw"}, **declared}
     layout |= {"binary": {"OA": "kl >= 2"}, "laterality": {"1": names[0]}}
     data = load(tmp_path, text, layout)
-    left, right = names
     assert data.domains == names
-    assert data.responses == (f"JSW_{left}", f"JSW_{right}", f"OA_{left}", f"OA_{right}")
+    assert data.responses == tuple(f"{name}_{side}" for name in ("JSW", "OA") for side in names)
     np.testing.assert_equal(data.y.tolist(), [[4.5, 3.5, 0, 1], [3.0, NAN, 1, NAN]])
     both = f"patients with responses of both {declared.get('organ', 'eye')}s"
     assert data.notes["flow"][both] == 1
-    with pytest.raises(DataError, match=f"write {right} or {left}, or declare"):
-        load(tmp_path, text.replace("2,1", "2,3"), layout)
 
 
 def test_a_column_of_each_eye_and_a_suffix_of_file_names(tmp_path):
@@ -507,31 +504,25 @@ def test_covariates_belong_to_the_patients_and_a_table_shows_nothing(tmp_path):
 
 def test_photographs_and_an_eye_without_one(tmp_path):
     for name, level in (("a.png", 10), ("b.png", 200), ("c.png", 90)):
-        Image.fromarray(np.full((20, 20, 3), level, dtype=np.uint8)).save(tmp_path / name)
-    text = long_text(
-        rows=[
-            (*row, image)
-            for row, image in zip(ROWS, ("a.png", "b.png", "c.png", "", ""), strict=True)
-        ],
-        header=("id", "eye", "al", "se", "photo"),
-    )
-    data = load(tmp_path, text, {**LONG, "image": "photo", "size": 8}, images=tmp_path)
+        Image.new("L", (20, 20), level).save(tmp_path / name)
+    rows = [(*r, p) for r, p in zip(ROWS, ("a.png", "b.png", "c.png", "", ""), strict=True)]
+    text, layout = long_text(",", rows, ("id", "eye", "al", "se", "photo")), {"image": "photo"}
+    data = load(tmp_path, text, LONG | layout | {"size": 8}, images=tmp_path)
     assert data.ids == ("007", "12")  # 0012 has no photograph at all
     expected = EXPECTED[:2].clone()
     expected[1, 3] = NAN  # the label of an eye that nobody photographed
     torch.testing.assert_close(data.y, expected, equal_nan=True)
     assert (data.load()[:, :, 0, 0, 0] * 255).round().tolist() == [[200, 10], [90, 0]]
     assert data.subset([1]).hash != data.subset([1]).replace(images=data.subset([0]).images).hash
-    flow = data.notes["flow"]
-    assert flow["photographs"] == 3 and flow["patients without any photograph, left out"] == 1
-    assert (
-        flow["responses set to not observed, their eye has no photograph"] == 1
-        and flow["patients kept"] == 2
-    )
+    told = {
+        "photographs": 3,
+        "patients without any photograph, left out": 1,
+        "responses set to not observed, their eye has no photograph": 1,
+        "patients kept": 2,
+    }
+    assert told.items() <= data.notes["flow"].items()
     with pytest.raises(DataError, match=r"line 2: image .*gone.png does not exist"):
-        load(
-            tmp_path, text.replace("a.png", "gone.png"), {**LONG, "image": "photo"}, images=tmp_path
-        )
+        load(tmp_path, text.replace("a.png", "gone.png"), LONG | layout, images=tmp_path)
 
 
 def test_files_called_by_a_pattern(tmp_path):

@@ -25,11 +25,12 @@ def tick(text):
     return text.replace("'''", "```")
 
 
+LINK = '<a class="cevit-source" href="#provenance" title="r">record</a>'
 PAGE = nbformat.v4.new_notebook(
     cells=[
         markdown(
             tick(
-                "(x)=\n# A title\n\n**What is asked?**\n\n"
+                "(x)=\n# A title\n\n**What is asked?** An answer.\n\n"
                 "'''{admonition} Goals\nNot on a slide.\n'''"
             )
         ),
@@ -44,7 +45,10 @@ PAGE = nbformat.v4.new_notebook(
         code(
             "draw()",
             [nbformat.v4.new_output("display_data", data={"image/png": "aGk="})],
-            mystnb={"figure": {"caption": "A curve $x^2$."}, "image": {"alt": "The curve rises"}},
+            mystnb={
+                "figure": {"caption": f"A curve $x^2$. {LINK}"},
+                "image": {"alt": "The curve rises"},
+            },
         ),
         markdown(
             tick(
@@ -70,7 +74,8 @@ PAGE = nbformat.v4.new_notebook(
 
 def test_a_slide_has_the_gist_the_equation_and_the_figure_and_no_code():
     html = teaching.slide_deck(PAGE)
-    assert "What is asked?" in html and "First copula, see <em>the equation</em>. Second." in html
+    assert "What is asked?</strong> An answer." in html and "provenance" not in html
+    assert "First copula, see <em>the equation</em>. Second." in html
     assert "Third sentence" not in html and r"\[a = \,|\, b\]" in html
     assert 'alt="The curve rises"' in html and r"\(x^2\)" in html
     assert "<strong>One</strong> (easy)" in html and "42" not in html and "43" not in html

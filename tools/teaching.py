@@ -21,6 +21,7 @@ from tools.pages import EXECUTED, chapters
 from tools.sphinx_extension import copy_mathjax
 
 _DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
+_SOURCE = re.compile(r' <a class="cevit-source".*?</a>')  # to a fold that no slide has
 _TASK = re.compile(
     r"^(\*\*.+?\*\* \((?:easy|medium|hard)\)\. .*?)(?=^```)", re.MULTILINE | re.DOTALL
 )
@@ -60,7 +61,7 @@ def sections(notebook) -> list[tuple[str, str, list[str]]]:
 
 def _figures(cell) -> list[str]:
     options = cell.metadata.get("mystnb", {})
-    caption = options.get("figure", {}).get("caption", "")
+    caption = _SOURCE.sub("", options.get("figure", {}).get("caption", ""))
     alt = escape(options.get("image", {}).get("alt", ""), quote=True)
     made = []
     for data in (output.get("data", {}) for output in cell.outputs):
@@ -78,10 +79,10 @@ def slide_deck(notebook) -> str:
     beside it."""
     (_, head, _), *rest = sections(notebook)
     title = re.search(r"^# (.+)$", head, re.MULTILINE).group(1)
-    question = re.search(r"^\*\*(.+\?)\*\*$", head, re.MULTILINE)
+    question = re.search(r"^\*\*.+?[?.]\*\*.*$", head, re.MULTILINE)
     slides = [
-        f"<section><h1>{_html(title, inline=True)}</h1>{_html(question[1] if question else '')}"
-        "</section>"
+        f"<section><h1>{_html(title, inline=True)}</h1>"
+        f"{_html(plain(question[0]) if question else '')}</section>"
     ]
     for name, text, figures in rest:
         heading = f"<h2>{_html(name, inline=True)}</h2>"

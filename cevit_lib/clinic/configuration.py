@@ -22,15 +22,14 @@ from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
 PLACES = ("folder", "csv", "photographs")
-#: Option -> its default, and the data that it is for.
-APPLIES: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "layout": (None, ("table",)),
-    "data_folder": (None, ("grape",)),
-    **dict.fromkeys(("images", "size"), (None, ("table", "grape"))),
-    "mirror": (False, ("table", "grape")),
-    **dict.fromkeys(("rotation", "colour"), (0, ("table", "grape"))),
-    "n": (2000, ("synthetic",)),
-    "window": (None, ("synthetic",)),
+#: What was chosen -> options that would be ignored.
+IDLE = {
+    "--csv": ("data_folder", "n", "window"),
+    "--data grape": ("layout", "n", "window"),
+    "--data synthetic": "layout data_folder images size mirror rotation colour".split(),
+    "--preset paper": ("estimator", "max_iter"),
+    "--algorithm one-stage": ("preset", "copula_epochs", "copula_learning_rate"),
+    "--estimator gaussian-score": ("max_iter",),
 }
 
 
@@ -58,7 +57,7 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
     if options.data == "synthetic":
         return {
             "name": "synthetic",
-            "n": options.n,
+            "n": options.n or 2000,
             "process": "text",
             "data_seed": 0,
             "window": options.window or DEFAULTS["synthetic"]["window"],
@@ -77,20 +76,24 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def refuse_idle(options: argparse.Namespace) -> None:
-    """Refuse an option that is not for the data that were named; it would be ignored.
+    """Refuse an option that does not go with another one; it would be ignored.
 
     Raises
     ------
     ParameterError
-        The message names the option and the data that it is for.
+        The message names both.
     """
-    kind = "table" if options.csv is not None else options.data
-    for name, (usual, kinds) in APPLIES.items():
-        if kind not in kinds and getattr(options, name) != usual:
-            places = " or ".join("--csv" if one == "table" else f"--data {one}" for one in kinds)
-            raise ParameterError(
-                f"--{name.replace('_', '-')} is for {places} and would be ignored; leave it out."
-            )
+    chosen = ["--csv" if options.csv is not None else f"--data {options.data}"]
+    chosen += [
+        f"--{name} {getattr(options, name)}" for name in ("preset", "algorithm", "estimator")
+    ]
+    for one in chosen:
+        for name in IDLE.get(one, ()):
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ParameterError(
+                    f"{option} does not go with {one} and would be ignored; leave one of them out."
+                )
 
 
 def table_configuration(options: argparse.Namespace, layout: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        ``--max-iter`` is not positive, or the estimator or the preset leaves nothing to it.
+        Options do not go together.
     """
     data = {key: value for key, value in data_configuration(options).items() if key not in PLACES}
     chosen = {
@@ -144,7 +147,7 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
     asked = {name: most for name in ("rotation", "colour") if (most := getattr(options, name))}
     if options.compile and (asked or data.get("layout", {}).get("covariates")):
         raise ParameterError("--compile does not go with --rotation, --colour or covariates.")
-    given, rank = options.weights is not None, options.lora_rank
+    given, rank, count = options.weights is not None, options.lora_rank, options.max_iter
     pretrained = options.pretrained or ":" in options.backbone  # a folder or a hub's name has some
     if pretrained and (given or options.backbone == "tiny"):
         seen = "--weights" if given else "--backbone tiny, which has none"
@@ -184,7 +187,7 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "folds": options.folds,
         "fold": fold,
         **algorithm,
-        **_estimator_settings(options),
+        **({"estimator_settings": {"max_iter": count}} if count else {}),
         **({"augmentation": asked} if asked else {}),
     }
 
@@ -201,23 +204,6 @@ def usual_estimator(data: dict[str, Any], algorithm: str = "feasible") -> str:
     if labels_of(data) > MOST_TOGETHER:
         return "pairwise"
     return "exact-em" if algorithm == "feasible" else "maximum-likelihood"
-
-
-def _estimator_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the estimator's settings; a plain fit has none, and its identity names none."""
-    one_stage, without = options.algorithm == "one-stage", options.estimator == "gaussian-score"
-    for asked, taken, idle in (
-        (options.preset, f"--preset {options.preset}", ("estimator", "max_iter")),
-        (one_stage, "--algorithm one-stage", ("preset", "copula_epochs", "copula_learning_rate")),
-        (without, "--estimator gaussian-score", ("max_iter",)),
-    ):
-        for name in idle:
-            if asked and getattr(options, name) is not None:
-                said = f"--{name.replace('_', '-')} does not go with {taken}"
-                raise ParameterError(f"{said}, which leaves nothing to it; leave one of them out.")
-    return (
-        {} if options.max_iter is None else {"estimator_settings": {"max_iter": options.max_iter}}
-    )
 
 
 def study_of(configuration: dict[str, Any]) -> str:

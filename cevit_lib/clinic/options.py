@@ -300,7 +300,7 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-folder", type=Path, help="folder of the data set (default: CEVIT_DATA/grape)")
     add("--size", type=COUNT, help="height and width of photographs in pixels")
     add("--mirror", action="store_true", help="flip left eyes onto right ones")
-    add("--n", type=COUNT, default=2000, help="synthetic: number of patients")
+    add("--n", type=COUNT, help="synthetic: number of patients (default: 2000)")
     add(
         "--window",
         type=COUNT,
