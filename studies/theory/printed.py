@@ -76,12 +76,6 @@ def printed_prediction_cells(outputs: Tensor, parameters: CopulaParameters) -> T
     return torch.stack((1 + p11 - p01 - p10, p01, p10, p11), -1).reshape(-1, 2, 2)
 
 
-def printed_classifier(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
-    """Return the labels (n, 2) of the largest of the four printed cells of Section 3.3."""
-    best = printed_prediction_cells(outputs, parameters).flatten(1).argmax(1)
-    return torch.stack((best // 2, best % 2), 1)
-
-
 def printed_corollary(
     labels: Tensor, threshold: Tensor, mean: Tensor, covariance: Tensor
 ) -> Tensor:
