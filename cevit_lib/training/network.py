@@ -107,8 +107,9 @@ class OneNetwork(Networks):
             if not same_units:
                 fit = Fit.fresh(fit.model, train, self.standardise)
             parts = {"train": train, "left-out": data.subset(split.test)}
-            order = lambda number: self.order(number + 1)  # noqa: E731 - the first was the division's
-            yield replace(self, fit=fit, parts=parts, order=order), [split.test]
+            # the first of these orders was the division's
+            own = {"fit": fit, "parts": parts, "order": lambda number: self.order(number + 1)}
+            yield replace(self, **own), [split.test]
 
     def estimates(
         self,
