@@ -76,6 +76,10 @@ def test_the_first_epoch_has_the_responses_sd_and_no_correlation(data, whole):
     alone = fit_copula(fresh, seen, start, RECIPE, rng=order, device="cpu")
     losses = [[entry["loss"] for entry in fit.trace] for fit in (first, alone, whole)]
     assert losses[0] == losses[1]  # every=3: no estimate was used
+    late = trained(data, dataclasses.replace(LARGER, first=2))
+    assert ["estimate" in entry for entry in late.trace] == [False, True, True]
+    told = [entry["loss"] for entry in late.trace]
+    assert told[:2] == losses[0][:2] and told[2] != losses[0][2]
     assert losses[2][0] == losses[1][0] and losses[2][1] != losses[1][1]
 
 
@@ -166,6 +170,7 @@ def test_an_estimator_that_fails_in_one_epoch_leaves_the_last_good_estimate(data
     ("chosen", "error", "message"),
     [
         ({"every": 4}, ParameterError, "every=4 exceeds the 3 epochs"),
+        ({"first": 4}, ParameterError, "first=4 exceeds the 3 epochs"),
         ({"held_out_share": 0.05}, DataError, "8 held-out patients are too few for 6 corr"),
     ],
 )
@@ -178,7 +183,7 @@ def test_what_cannot_be_estimated_is_refused_before_a_step(data, chosen, error, 
 
 
 @pytest.mark.parametrize(
-    "setting", [{"every": 0}, {"every": 1.5}, {"held_out_share": 1.0}, {"folds": 1}]
+    "setting", [{"every": 0}, {"every": 1.5}, {"first": 1.5}, {"held_out_share": 1.0}, {"folds": 1}]
 )
 def test_settings_out_of_range_are_one_sentence(setting):
     with pytest.raises(ParameterError, match=f"{next(iter(setting))}=.*give"):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from cevit_lib.paths import project_root
-from cevit_lib.records import load_records
+from cevit_lib.records import load_arrays, load_records
 from studies.simulation import figures, tables
 from studies.simulation.settings import TUNED
 from studies.study import Grid
@@ -89,6 +89,16 @@ def redraws(v, rng):
                 made.append(record({"matched": 1.0}, rng, dataset=dataset, pixel_correlation=r))
                 made[-1]["arrays"] = {"errors": 0.5 * errors, "arms": np.array(["matched"])}
     return made
+
+
+@pytest.fixture(autouse=True)
+def arrays_of_made_records(monkeypatch):
+    """Those of records that lie on no disk are in them."""
+
+    def arrays(record, folder=None):
+        return load_arrays(record, folder) if "study" in record else record["arrays"]
+
+    monkeypatch.setattr(foretold, "load_arrays", arrays)
 
 
 def evidence(**studies):
@@ -210,6 +220,22 @@ def test_gain_formula_is_confirmed_where_the_model_follows_it():
         assert judge(RULES[key], evidence(**again)).word == foretold.REFUTED
     both["simulation_redraws"] = spread[1:]
     assert judge(RULES["gain-formula"], evidence(**both)).word == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("alike", "elsewhere", "word"),
+    [(0.9, 0.8, foretold.CONFIRMED), (9.0, 0.8, foretold.IN_PART), (9.0, 0.9, foretold.REFUTED)],
+)
+def test_estimating_later_has_to_mend_without_harm(alike, elsewhere, word):
+    """Matched independence has a squared error of 1, one stage of .8; stuck networks of 9."""
+    rng, records = np.random.default_rng(4), []
+    for r in foretold.GRID_R:
+        for strength in foretold.GRID_STRENGTH:
+            errors = {"matched": 1.0, "one stage": 0.8, "one stage, later": elsewhere}
+            errors |= {"one stage, later": alike} if r == 1 else {}
+            cell = {"pixel_correlation": r, "strength": strength}
+            records += [record(errors, rng, dataset=d, **cell) for d in range(10)]
+    assert judge(RULES["later"], evidence(simulation_gain=records)).word == word
 
 
 def test_fmcem_and_the_auc_have_their_rules():

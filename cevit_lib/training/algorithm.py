@@ -214,7 +214,7 @@ class Stage:
         begun = time.perf_counter()
         entries, seen = [trainer.epoch() for trainer in self.trainers][0], watch()
         epoch, told = self.trainers[0].done, [{}] * len(entries)
-        if self.renewal and (epoch % self.renewal.every == 0 or epoch == self.recipe.epochs):
+        if self.renewal and (self.renewal.due(epoch) or epoch == self.recipe.epochs):
             told = self.renew(f"epoch {epoch}")
         seconds = {"seconds": (time.perf_counter() - begun) / len(entries)}
         return [a | b | c | seconds for a, b, c in zip(entries, seen, told, strict=True)]

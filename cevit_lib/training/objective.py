@@ -53,6 +53,8 @@ class Renewal:
         part of the patients.
     every : int
         Epochs from one estimate to the next.
+    first : int, optional
+        The epoch after which the first estimate is made (default ``every``).
     use : callable
         ``use(estimates) -> parameters``: what of the estimates the loss takes. All of it, or
         :func:`independent` or :func:`matched` controls.
@@ -61,9 +63,16 @@ class Renewal:
     source: Source
     every: int = 1
     use: Callable[[Parameters], Parameters] = list
+    first: int | None = None
 
     def __str__(self) -> str:  # tells a checkpoint's stage from others
-        return f"{self.source.name} on {self.source.part} outputs every {self.every}"
+        begin = f" from {self.first}" if self.first else ""
+        return f"{self.source.name} on {self.source.part} outputs every {self.every}{begin}"
+
+    def due(self, epoch: int) -> bool:
+        """Whether an estimate is made after an epoch, counted from 1."""
+        first = self.first or self.every
+        return epoch >= first and (epoch - first) % self.every == 0
 
 
 @dataclass(frozen=True)

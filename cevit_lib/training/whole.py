@@ -229,6 +229,10 @@ class OneStage(Estimation):
         is gained.
     every : int
         Epochs from one estimate to the next.
+    first : int, optional
+        The epoch after which the first estimate is made (default ``every``); until then Gamma = I.
+        What is not learnt yet looks like dependence: where both eyes show nearly the same image, an
+        early estimate keeps the network from learning what they share.
 
     Raises
     ------
@@ -237,12 +241,14 @@ class OneStage(Estimation):
     """
 
     every: int = 1
+    first: int | None = None
     usual: ClassVar[str] = "MaximumLikelihood"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.every, int) or self.every < 1:
-            raise ParameterError(f"every={self.every}: give whole epochs from 1.")
+        for name, epochs in (("every", self.every), ("first", self.first or 1)):
+            if not isinstance(epochs, int) or epochs < 1:
+                raise ParameterError(f"{name}={epochs}: give whole epochs from 1.")
 
 
 def fit_one_stage(
@@ -282,7 +288,7 @@ def fit_one_stage(
     Raises
     ------
     ParameterError
-        ``every`` exceeds the epochs.
+        ``every`` or ``first`` exceeds the epochs.
     DataError
         Too few patients are left to estimate the correlations from.
     TrainingError
@@ -293,19 +299,20 @@ def fit_one_stage(
     EstimateKeptWarning
         An estimate failed; the epochs until the next one run under the last good parameters.
     """
-    if chosen.every > recipe.epochs:
+    name = "first" if chosen.first else "every"
+    if getattr(chosen, name) > recipe.epochs:
         raise ParameterError(
-            f"every={chosen.every} exceeds the {recipe.epochs} epochs: no estimate would be used; "
-            "give at most as many."
+            f"{name}={getattr(chosen, name)} exceeds the {recipe.epochs} epochs: no estimate would "
+            "be used; give at most as many."
         )
     source, network = chosen.source, chosen.network(model, data, rng, **where)
     _refuse_too_few(network.parts[source.patients], chosen)
     seed = int(rng.integers(2**63))
     network.order = lambda number: np.random.default_rng([seed, number])
-    objective = Objective(renewal=Renewal(source, chosen.every))
+    objective = Objective(renewal=Renewal(source, chosen.every, first=chosen.first))
     network.train("one stage", recipe, objective, WARM_UP)
     told = {"estimator": repr(source.estimator()), "estimate_on": source.part}
-    network.fit.notes.update(told, every=chosen.every)
+    network.fit.notes.update(told, every=chosen.every, first=chosen.first or chosen.every)
     return network.fit
 
 

@@ -36,7 +36,7 @@ from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
 from cevit_lib.training.side_by_side import SideBySide, empirical_loss
-from studies.simulation.settings import FURTHER_RECIPE, GRIDS, grid, recipe_of
+from studies.simulation.settings import FURTHER_RECIPE, GRIDS, LATER, grid, recipe_of
 from studies.study import Fit, Study
 
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
@@ -140,6 +140,8 @@ class Batch:
         }
         if kind in uses:
             return Objective(renewal=Renewal(HELD_OUT, use=uses[kind]))
+        if kind == "one stage, later":
+            return Objective(renewal=Renewal(HELD_OUT, first=LATER))
         return Objective(learned_weights=kind == "uncertainty")
 
     def _with_true_correlation(self, estimates: list[CopulaParameters]) -> list[CopulaParameters]:

@@ -24,6 +24,8 @@ epochs in all: the two stages of Algorithm 3 share them.
 FURTHER = ("empirical, further", "algorithm 3, paper, further", "algorithm 3, exact, further")
 """After all the epochs of the empirical loss, as many further ones at a lower rate as the paper."""
 FURTHER_RECIPE = {"epochs": 10, "learning_rate": 1e-4}
+LATER = 4
+"""One stage, later: the epoch after which the first estimate is made."""
 CANDIDATES = tuple(product((6, 9), (5e-4, 7e-4, 1e-3)))
 """Epochs in all and rate: what every arm may choose from, on other data sets."""
 TUNED: dict[str, dict[str, Any]] = {
@@ -108,7 +110,7 @@ def _gain(base: dict, scale: str) -> list[dict]:
         for one in _crossed(
             range(300, 310 if scale == "paper" else 301),
             1,
-            arms=["independence", "matched", "one stage"],
+            arms=["independence", "matched", "one stage", "one stage, later"],
         )
     ]
 

@@ -14,6 +14,7 @@ from cevit_lib.paths import results_folder
 from cevit_lib.records import badge, load_records
 from cevit_lib.records.store import remedy
 from studies.study import Grid, find
+from studies.verdicts.later import PLATEAU
 from studies.verdicts.predictions import (
     MATCHED,
     ONE_STAGE,
@@ -65,8 +66,6 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
 
 
 COLUMNS = ("RMSE to truth", "MAE", "AUC", "joint ACC", "log-likelihood")
-FAILED = 1.0
-"""RMSE to truth of a network that has not left the plateau; knowing nothing has about 3."""
 STEPS = {
     "learned weights": ("empirical", "uncertainty"),
     "sigma, re-estimated": ("empirical", "independence"),
@@ -114,7 +113,7 @@ def arms_table(records: list[dict]) -> pd.DataFrame:
         if tuned:
             errors = column(tuned, f"{arm}, tuned", "RMSE to truth").mean(1)
             row["tuned"] = percent(gains(tuned, f"{arm}, tuned", "empirical"))
-            row["fail, tuned"] = int((errors > FAILED).sum())
+            row["fail, tuned"] = int((errors > PLATEAU).sum())
         rows[arm] = row | {"folds": len(own)}
     order = [COLUMNS[0], "gain", *list(READINGS)[1:], "tuned", "fail, tuned", *COLUMNS[1:], "folds"]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
@@ -211,7 +210,7 @@ def stuck(records: list[dict]) -> pd.DataFrame:
         {
             "r": [r["configuration"]["pixel_correlation"] for r in records],
             "first rho12": [r["trace"][ONE_STAGE]["rho12"][0] for r in records],
-            "failed": column(records, ONE_STAGE, "RMSE to truth").mean(1) > FAILED,
+            "failed": column(records, ONE_STAGE, "RMSE to truth").mean(1) > PLATEAU,
         }
     )
     own = frame.groupby("r")

@@ -3,7 +3,7 @@
 """
 
 # these enter the claims, in the paper's order
-from studies.verdicts import model, overfitting, lemmas, simulation, runs  # noqa: F401, I001
+from studies.verdicts import model, overfitting, lemmas, simulation, runs, later  # noqa: F401, I001
 from studies.verdicts.judge import (
     CLAIMS,
     FALSE,
