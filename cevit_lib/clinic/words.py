@@ -10,6 +10,9 @@ OPTIONS = {
     r"\baccumulation=(\d+)": r"--accumulation \1",
     r"\bpatience=(\d+)": r"--patience \1",
     r"pass validation=\.\.\.": "add --estimate-on held-out",
+    r"a larger held_out_share than [\d.]+, or estimate_on='cross-fitted'": (
+        "--estimate-on cross-fitted"
+    ),
     r"a tenth of it, schedule='cosine', or other initial weights": (
         "a tenth of it (--learning-rate), or other initial weights (--seed, --weights)"
     ),

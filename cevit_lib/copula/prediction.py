@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cevit_lib.copula.conditioning import all_patterns, likelihood_constants, tabulate
+from cevit_lib.copula.conditioning import all_patterns, likelihood_constants
 from cevit_lib.copula.density import log_density, log_density_of_scores, same_dtype, scores
 from cevit_lib.copula.parameters import CopulaParameters
 from cevit_lib.copula.validation import check_labels, check_outputs, check_pair
@@ -67,14 +67,10 @@ def _log_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters, cells: 
     """Return the log density (n, m) of ``y`` with its last labels as in each of ``cells`` (m,
     k).
     """
-    known = y[:, : y.shape[1] - cells.shape[1]]
-    told = (torch.cat((known, cell.expand(len(y), -1)), 1) for cell in cells)
-    tables = {True: tabulate(parameters, True)}
-    logs = [
-        log_density(outputs, each, parameters, validate=False, missing=True, tables=tables)
-        for each in told
-    ]
-    return torch.stack(logs, 1)
+    n, m = len(y), len(cells)
+    known = y[:, : y.shape[1] - cells.shape[1]].repeat_interleave(m, 0)
+    told, outputs = torch.cat((known, cells.repeat(n, 1)), 1), outputs.repeat_interleave(m, 0)
+    return log_density(outputs, told, parameters, validate=False, missing=True).view(n, m)
 
 
 def bayes_classifier(

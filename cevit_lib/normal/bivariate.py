@@ -12,13 +12,20 @@ from torch import Tensor
 
 from cevit_lib.normal.central import LARGEST, PlackettNodes
 from cevit_lib.normal.univariate import (
+    HALF_LOG_TWO_PI,
     SQRT_HALF,
     SQRT_TWO_PI,
     Elementwise,
+    log_normal_cdf,
     may_branch,
     normal_cdf,
 )
-from cevit_lib.normal.wedge import finite, log_wedge_slopes, log_wedge_value
+from cevit_lib.normal.wedge import (
+    conditional_limits,
+    finite,
+    log_wedge_slopes,
+    log_wedge_value,
+)
 
 LEAST = {8: 1e-7, 12: 1e-3}
 """By digits of ``Phi_2`` that are right, the probability from which on Plackett's integral is to be
@@ -134,7 +141,9 @@ def log_cdf_of_pairs(
     value = probability.log()
     hard = ~(probability > LEAST[digits]) | (rho.abs() > LARGEST)
     if hard.any():
-        few, own = limits[hard].unbind(-1), rho[hard]
-        value[hard] = log_wedge_value(*few, own)
-        slopes[hard] = torch.stack(log_wedge_slopes(*few, own, value[hard])[:2], -1)
+        few, own = limits[hard], rho[hard]
+        value[hard] = far = log_wedge_value(*few.unbind(-1), own)
+        other = torch.stack(conditional_limits(*few.unbind(-1), own)[:2], -1)
+        exponent = log_normal_cdf(other) - 0.5 * few * few - HALF_LOG_TWO_PI
+        slopes[hard] = torch.exp(exponent - far.unsqueeze(-1))
     return value, slopes

@@ -44,7 +44,7 @@ LEAST_GAP = 1e-40  # stands for zero in 1 - |rho|
 SERIES_FROM = 600.0  # c^2 from which R(c) is computed by its asymptotic series
 
 
-def _conditional_limits(x: Tensor, y: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def conditional_limits(x: Tensor, y: Tensor, correlation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``k_1 = (y - rho x) / s``, ``k_2 = (x - rho y) / s`` and ``s``; nothing cancels at ``y``
     close to ``+-x``.
     """
@@ -114,7 +114,7 @@ def log_wedge_value(x: Tensor, y: Tensor, correlation: Tensor) -> Tensor:
     """
     impossible = (torch.minimum(x, y) == -math.inf) | ((correlation == -1) & (x + y <= 0))
     x, y = finite(x, y)
-    limits = k1, k2, _ = _conditional_limits(x, y, correlation)
+    limits = k1, k2, _ = conditional_limits(x, y, correlation)
     square = x.square() + k1.square()
     log_wedge = _wedge_integral(x, y, limits, square).log() - 0.5 * square - LOG_TWO_PI
     first, second = k1 > 0, k2 > 0
@@ -132,7 +132,7 @@ def correlation_slope(x: Tensor, y: Tensor, correlation: Tensor, value: Tensor) 
     Phi_2``.
     """
     x, y = finite(x, y)
-    k1, _, s = _conditional_limits(x, y, correlation)
+    k1, _, s = conditional_limits(x, y, correlation)
     return torch.exp(-0.5 * (x.square() + k1.square()) - LOG_TWO_PI - value) / s
 
 
@@ -148,7 +148,7 @@ def log_wedge_slopes(
     value = torch.where(usable, value, 0.0)
     by_correlation = correlation_slope(x, y, correlation, value)
     x, y = finite(x, y)
-    k1, k2, _ = _conditional_limits(x, y, correlation)
+    k1, k2, _ = conditional_limits(x, y, correlation)
     by_x = torch.exp(log_normal_cdf(k1) - 0.5 * x.square() - HALF_LOG_TWO_PI - value)
     by_y = torch.exp(log_normal_cdf(k2) - 0.5 * y.square() - HALF_LOG_TWO_PI - value)
     return tuple(torch.where(usable, d, 0.0) for d in (by_x, by_y, by_correlation))
@@ -165,7 +165,7 @@ def log_wedge_curvatures(
     """
     by_x, by_y, by_r = slopes
     x, y = finite(x, y)
-    k1, k2, s = _conditional_limits(x, y, correlation)
+    k1, k2, s = conditional_limits(x, y, correlation)
     xx = -by_x * (x + by_x) - correlation * by_r
     yy = -by_y * (y + by_y) - correlation * by_r
     xy = by_r - by_x * by_y
