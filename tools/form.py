@@ -10,16 +10,15 @@ import ast
 import re
 from pathlib import Path
 
-import nbformat
-import yaml
+import pandas as pd
+from sphinx_external_toc.parsing import parse_toc_yaml
 
 from cevit_lib.paths import project_root
-from cevit_lib.runner.notebook import read_notebook
 from tools.dress import tags_on_the_page
-from tools.pages import all_notebooks
+from tools.handout import ANSWER, unsolved
+from tools.pages import chapters
 
 LINES, CHARACTERS = 20, 88  # of a visible cell
-_SOLUTION = re.compile(r"^```\{solution-(start|end)\}", re.MULTILINE)
 _NO_WORDS = re.compile(
     r"^```\{math\}.*?^```|\$\$.*?\$\$(?: \(.*?\))?|^(?:```|:\w+:|\(.*\)=$).*?$|^[|:-]+$",
     re.MULTILINE | re.DOTALL,
@@ -29,9 +28,8 @@ _TABLE = re.compile(r"DataFrame|Series|[Tt]able|\.pivot|\.style\b")
 
 def parts(root: Path | None = None) -> dict[str, str]:
     """Return chapter -> part of the book that it stands in."""
-    path = (root or project_root()) / "_toc.yml"
-    table = yaml.safe_load(path.read_text(encoding="utf-8"))["parts"]
-    return {Path(each["file"]).name: p["caption"] for p in table for each in p["chapters"]}
+    trees = parse_toc_yaml((root or project_root()) / "_toc.yml").root.subtrees
+    return {Path(name).name: tree.caption for tree in trees for name in tree.items}
 
 
 def form(page: Path) -> dict[str, int]:
@@ -44,13 +42,13 @@ def form(page: Path) -> dict[str, int]:
         with more than 20 lines or a line of more than 88 characters.
     """
     found = dict.fromkeys(("words", "figures", "tables", "folded", "long"), 0)
-    for cell in _outside_solutions(read_notebook(page).cells):
+    for cell in unsolved(page).cells:
         if cell.cell_type == "markdown":
             found["words"] += words(cell.source)
             found["figures"] += cell.source.count("```{figure}")
             continue
         tags = tags_on_the_page(set(cell.metadata.get("tags", [])), cell.source)
-        if tags & {"remove-cell", "remove-input"}:
+        if tags & {"remove-cell", "remove-input"} or cell.source == ANSWER:
             continue
         folded = bool(tags & {"hide-input", "hide-cell"})
         figure = "figure" in cell.metadata.get("mystnb", {})
@@ -79,30 +77,11 @@ def is_long(source: str) -> bool:
     return len(lines) > LINES or any(len(line) > CHARACTERS for line in lines)
 
 
-def _outside_solutions(cells: list) -> list:
-    """Cells that stand in no solution; text of a cell that holds a part of one is cut."""
-    seen, inside = [], False
-    for cell in cells:
-        if cell.cell_type != "markdown":
-            seen += [] if inside else [cell]
-            continue
-        pieces = _SOLUTION.split(cell.source)
-        kept = "" if inside else pieces[0]
-        for mark, text in zip(pieces[1::2], pieces[2::2], strict=True):
-            inside = mark == "start"
-            kept += "" if inside else text
-        seen.append(nbformat.v4.new_markdown_cell(kept))
-    return seen
-
-
 def main() -> None:
     """Print one line a page, in the order of the book, and the sum of the words."""
-    pages = {page.stem: page for page in all_notebooks()}
-    counted = {name: form(pages[name]) for name in parts() if name in pages}
-    print(f"{'':21s}" + "".join(f"{name:>9s}" for name in next(iter(counted.values()))))
-    for name, found in counted.items():
-        print(f"{name:21s}" + "".join(f"{number:9d}" for number in found.values()))
-    print(f"{'all':21s}{sum(found['words'] for found in counted.values()):9d}")
+    table = pd.DataFrame({page.stem: form(page) for page in chapters()}).T
+    table.loc["all", "words"] = table["words"].sum()
+    print(table.to_string(na_rep="", float_format="%.0f"))
 
 
 if __name__ == "__main__":

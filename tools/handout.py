@@ -85,13 +85,8 @@ def places(root: Path) -> dict[str, tuple[str, str]]:
             found[label] = "the equation", f"{page}#equation-{label}"
         for label in re.findall(r"^ *:?name: ((?:fig|tab)-[\w-]+)$", text, re.MULTILINE):
             found[label] = "the figure" if label[:3] == "fig" else "the table", f"{page}#{label}"
-        found[source.stem] = found.get(source.stem, (_title(text), page))
+        found.setdefault(source.stem, (re.search(r"^# (.+)$", text, re.MULTILINE)[1], page))
     return found
-
-
-def _title(text: str) -> str:
-    title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    return title[1] if title else ""
 
 
 @cache
@@ -207,6 +202,14 @@ def without_solutions(text: str) -> str:
     return _EXERCISE_MARK.sub("", text)
 
 
+def unsolved(page: Path):
+    """Return a page as a notebook with an empty cell in the place of each solution."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / page.name
+        copy.write_text(without_solutions(page.read_text(encoding="utf-8")), encoding="utf-8")
+        return read_notebook(copy)
+
+
 def handout(page: Path, repository: str | None = None, solutions: bool = False):
     """Return a page as a notebook that runs without the clone.
 
@@ -222,11 +225,7 @@ def handout(page: Path, repository: str | None = None, solutions: bool = False):
     owner, _, name = (repository or "").partition("/")
     site = f"https://{owner.lower()}.github.io/{name}/" if repository else None
     release = f"https://github.com/{repository}/releases/download/v{__version__}"
-    text = page.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / page.name
-        copy.write_text(text if solutions else without_solutions(text), encoding="utf-8")
-        notebook = read_notebook(copy)
+    notebook = read_notebook(page) if solutions else unsolved(page)
     code = _SET_UP.format(name=NAME, version=__version__, archive=f"{release}/{NAME}.zip")
     cells = [nbformat.v4.new_code_cell(code, id="set-up")]
     for cell in notebook.cells:

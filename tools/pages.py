@@ -20,12 +20,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import yaml
 from filelock import FileLock, Timeout
+from sphinx_external_toc.parsing import parse_toc_yaml
 
 from cevit_lib.edge import guarded, in_words
 from cevit_lib.errors import NotebookError, ParameterError
@@ -49,18 +49,7 @@ def all_notebooks(root: Path | None = None) -> list[Path]:
 
 def contents(root: Path | None = None) -> list[str]:
     """Every page in ``_toc.yml``, in the order of the book, as ``book/NAME`` without a suffix."""
-    table = yaml.safe_load(((root or project_root()) / "_toc.yml").read_text(encoding="utf-8"))
-    return list(_files(table))
-
-
-def _files(entry: object) -> Iterable[str]:
-    """Names under ``root`` and ``file`` anywhere in a table of contents."""
-    if isinstance(entry, dict):
-        for key, value in entry.items():
-            yield from [str(value)] if key in ("root", "file") else _files(value)
-    elif isinstance(entry, list):
-        for value in entry:
-            yield from _files(value)
+    return list(parse_toc_yaml((root or project_root()) / "_toc.yml"))
 
 
 def chapters(root: Path | None = None) -> list[Path]:
@@ -176,22 +165,10 @@ def _put_in_place(source: Path, raw: Path, final: Path, since: float) -> str | N
     dress(made)
     os.replace(made, page)
     reads = json.loads(made.with_suffix(".json").read_text(encoding="utf-8"))
-    inputs = [*reads, *_always(source), page]
+    lock, python = project_root() / "requirements.lock", Path(sys.prefix) / "pyvenv.cfg"
+    inputs = [*reads, source, Path(__file__).with_name("dress.py"), lock, python, page]
     remember(raw / f"{source.stem}.inputs.json", inputs, since, made=page)
     return None
-
-
-def _always(source: Path) -> list[Path]:
-    """What every page depends on beside its modules and records: source, dress, packages,
-    Python."""
-    lock, python = project_root() / "requirements.lock", Path(sys.prefix) / "pyvenv.cfg"
-    return [source, Path(__file__).with_name("dress.py"), lock, python]
-
-
-def check() -> Faults:
-    """Scan every page in ``book/executed``."""
-    pages = sorted((project_root() / EXECUTED).glob("*.ipynb"))
-    return {path.stem: "; ".join(scan(path)) or None for path in pages}
 
 
 def jupyter_book(root: Path, *options: str) -> subprocess.CompletedProcess:
@@ -237,9 +214,6 @@ def _within(folder: Path, suffix: str = "") -> list[Path]:
 def publish(faults: Faults) -> Faults:
     """HTML of the pages. With a faulty page none is made: a book is published whole or not at
     all."""
-    if any(faults.values()):
-        return faults
-    faults = faults | check()
     return faults if any(faults.values()) else faults | {"HTML": render()}
 
 

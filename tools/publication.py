@@ -30,8 +30,6 @@ from tools.handout import write_handouts, write_student
 from tools.pages import EXECUTED, alone, jupyter_book
 from tools.teaching import write_slides
 
-RELEASE = f"v{__version__}"
-
 _FOOT = (
     '<div style="font-size:8px;width:100%;text-align:center">'
     f'Version {__version__} · <span class="pageNumber"></span></div>'
@@ -83,9 +81,7 @@ def one_page() -> Path:
         raise NotebookError(
             "the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:]
         )
-    page = (
-        folder / "cevit.html"
-    )  # Sphinx writes its addresses as seen from here, and the file one folder below
+    page = folder / "cevit.html"  # addresses are as seen from here, the file lay one folder below
     page.write_text(
         with_front_page(links_within(written.read_text(encoding="utf-8"))), encoding="utf-8"
     )
@@ -233,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         "slides": lambda given: write_slides(root / "build" / "slides"),
         "pdf": lambda given: [write_pdf(root / "_build" / "cevit.pdf")],
         "colab": lambda given: write_handouts(
-            root / "build" / "colab" / RELEASE, given.repository, solutions=True
+            root / "build" / "colab" / f"v{__version__}", given.repository, solutions=True
         ),
         "assets": lambda given: write_assets(root / "build" / "release"),
     }.items():
