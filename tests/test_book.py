@@ -14,10 +14,14 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 from bs4 import BeautifulSoup
+from scipy.stats import multivariate_normal, norm
 
 from cevit_lib import __version__
+from studies.overview import cell_probabilities, four_cells
+from studies.verdicts import CLAIMS, IN_PART, VerdictTable, judge_all
 from tools import pages, publication, reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,10 +110,6 @@ def test_every_public_object_stands_in_the_reference(room, book):
     names = {f"cevit_lib.{room}.{name}" for name in reference.public_names(room)}
     page = book / "book" / "api" / f"{room}.html"
     assert names <= anchors(page), sorted(names - anchors(page))
-
-
-def test_the_first_page_is_reached_from_the_top(book):
-    assert f"{NAMES[0]}.html" in (book / "index.html").read_text()
 
 
 # --- in a browser
@@ -264,8 +264,6 @@ def test_toggles_are_reached_and_worked_by_keyboard(book, browser):
 
 def test_verdicts_are_chosen_by_word_and_section(browser):
     """What the script leaves is what the rules say; a link to a hidden row shows it."""
-    from studies.verdicts import CLAIMS, IN_PART, VerdictTable, judge_all
-
     judged = judge_all(CLAIMS)
     tab = browser.new_page()
     tab.set_content(
@@ -287,17 +285,6 @@ def test_verdicts_are_chosen_by_word_and_section(browser):
     tab.close()
 
 
-def test_the_check_for_raw_formulas_sees_one(book, browser, tmp_path):
-    """The check itself is checked: the same page without MathJax shows raw formulas."""
-    text = (book / "book" / "notation.html").read_text()
-    bare = tmp_path / "bare.html"
-    bare.write_text(re.sub(r"<script[^>]*mathjax[^>]*></script>", "", text))
-    tab = browser.new_page()
-    tab.goto(bare.as_uri())
-    assert RAW_LATEX.search(tab.evaluate(VISIBLE_TEXT))
-    tab.close()
-
-
 def test_the_search_answers_from_disk(book, browser):
     tab = browser.new_page()
     tab.goto((book / "search.html").as_uri() + "?q=copula")
@@ -306,13 +293,8 @@ def test_the_search_answers_from_disk(book, browser):
 
 
 def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
-    """Cells against scipy; margins that do not move with the correlation; the percentages of README
-    and preface."""
-    import numpy as np
-    from scipy.stats import multivariate_normal, norm
-
-    from studies.overview import cell_probabilities, four_cells
-
+    """Cells against scipy; margins that do not move with the correlation; the percentages that
+    README and preface say."""
     margins = (0.35, 0.45)
     for rho in (0.0, 0.569):
         cells = cell_probabilities(margins, rho)
@@ -321,6 +303,3 @@ def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims():
         assert np.allclose([cells[1].sum(), cells[:, 1].sum(), cells.sum()], [*margins, 1])
     shown = {text.get_text() for axes in four_cells().axes for text in axes.texts}
     assert {"both\n16 %", "both\n25 %"} <= shown
-    for name in ("README.md", "book/preface.md"):
-        text = re.sub(r"\s+", " ", (ROOT / name).read_text())
-        assert "with 16 percent probability; with correlation 0.569 it is 25 percent" in text, name

@@ -1,11 +1,11 @@
 """What leaves the clone: notebooks without solutions that any Jupyter reads, and what they need."""
 
-import ast
 import os
 import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import nbformat
@@ -13,7 +13,7 @@ import pytest
 
 from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
-from cevit_lib.runner.notebook import has_sentinel, read_notebook
+from cevit_lib.runner.notebook import has_sentinel
 from tools import handout, pages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,39 +43,24 @@ def test_solutions_leave_empty_cells_and_nothing_else_is_lost():
 
 
 @pytest.fixture(scope="module")
-def student(tmp_path_factory) -> dict[str, nbformat.NotebookNode]:
-    made = handout.write_handouts(tmp_path_factory.mktemp("student"), "owner/name", solutions=False)
-    return {path.stem: nbformat.read(path, 4) for path in made}
+def student(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("student")
+    handout.write_handouts(folder, "owner/name", solutions=False)
+    return folder
 
 
-def names(source: str, kind: type) -> set[str]:
-    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
-    return {node.id for node in found if isinstance(node.ctx, kind)}
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_runs_without_its_solutions(chapter, student):
-    """No cell outside of the solutions uses a name that only a solution makes."""
-    page, made = read_notebook(chapter), student[chapter.stem]
-    assert has_sentinel(made)
-    left = [cell.source for cell in made.cells[1:] if cell.cell_type == "code"]
-    whole = [cell.source for cell in page.cells if cell.cell_type == "code"]
-    text = "".join(cell.source for cell in page.cells)
-    assert left.count(handout.ANSWER) == text.count("{exercise-start}") >= 3
-    nodes = [node for source in left for node in ast.walk(ast.parse(source))]
-    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    makes = {a.asname or a.name.split(".")[0] for node in imports for a in node.names}
-    # functions, arguments, "as error"
-    makes |= {getattr(node, key, None) for node in nodes for key in ("name", "arg")}
-    makes |= set().union(*(names(source, ast.Store) for source in left))
-    gone = set().union(*(names(source, ast.Store) for source in whole if source not in left))
-    used = set().union(*(names(source, ast.Load) for source in left))
-    assert not used & (gone - makes)
+def test_no_chapter_uses_a_name_that_only_a_solution_makes(student):
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", student]
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_nothing_is_left_that_only_the_book_understands(chapter, student):
-    text = "\n\n".join(c.source for c in student[chapter.stem].cells if c.cell_type == "markdown")
+    made = nbformat.read(student / f"{chapter.stem}.ipynb", 4)
+    answers = [cell for cell in made.cells if cell.source == handout.ANSWER]
+    assert has_sentinel(made) and len(answers) == chapter.read_text().count("{exercise-start}") >= 3
+    text = "\n\n".join(cell.source for cell in made.cells if cell.cell_type == "markdown")
     assert not ONLY_MYST.findall(text)
     words = "|".join(handout.macros(ROOT))
     assert not re.findall(rf"\\\\(?:{words})(?![A-Za-z])", text)
@@ -152,12 +137,8 @@ def test_colab_keeps_solutions_and_a_students_set_up_never_replaces_torch(tmp_pa
     (tmp_path / f"cevit_lib-{__version__}-py3-none-any.whl").touch()
     monkeypatch.chdir(tmp_path)
     exec(compile(code.replace(f'"{__version__}"', '"9.9"'), "set-up", "exec"), {})
-    import torch
-
     wheel, *stay = asked[0][asked[0].index("install") + 1 :]
-    assert wheel.startswith(str(tmp_path)) and f"torch=={torch.__version__.split('+')[0]}" in [
-        each.split("+")[0] for each in stay
-    ]
+    assert wheel.startswith(str(tmp_path)) and f"torch=={version('torch')}" in stay
 
 
 def test_what_students_get_runs_without_the_clone(tmp_path):
@@ -171,8 +152,7 @@ def test_what_students_get_runs_without_the_clone(tmp_path):
         assert not [name for name in packed.namelist() if not name.startswith("cevit_lib")]
     run = (
         "import nbformat, nbclient; n = nbformat.read('only_the_loss.ipynb', 4); "
-        "nbclient.NotebookClient(n, timeout=300, kernel_name='python3').execute(); "
-        "import re; print(re.findall('/[^\\'\\n]*cevit_lib', str(n.cells[1:]))[:1])"
+        "nbclient.NotebookClient(n, timeout=300, kernel_name='python3').execute()"
     )
     gone = {"CEVIT_ROOT", "CEVIT_RESULTS", "CEVIT_DATA"}
     env = {name: value for name, value in os.environ.items() if name not in gone}

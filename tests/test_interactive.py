@@ -3,9 +3,9 @@ picture is there.
 """
 
 import json
-import os
 import shutil
 import subprocess
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -18,49 +18,19 @@ from cevit_lib.normal import bivariate_normal_cdf
 from studies import interactive
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Evaluate a JavaScript expression on the functions of ``interactive.js``, by node or by a
-    headless browser.
+def run(expression):
+    """Evaluate a JavaScript expression on the functions of ``interactive.js``, by node: the
+    machine's own or the one that playwright brings.
     """
-    node = shutil.which("node")
-    if node:
-
-        def evaluate(expression):
-            print_it = (
-                f"const c = globalThis.cevitMoving; console.log(JSON.stringify({expression}));"
-            )
-            program = f"{interactive.script()}\n{print_it}"
-            done = subprocess.run([node, "-e", program], capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, done.stderr
-            return json.loads(done.stdout)
-
-        yield evaluate
-        return
-    from tools.publication import browser_path
-
-    if (path := browser_path()) is None:
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(
-                "neither node nor Chromium found: one of them must run the figures' JavaScript",
-                pytrace=False,
-            )
-        pytest.skip("neither node nor Chromium found to run JavaScript with")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
-        )
-        tab = browser.new_page()
-        tab.add_script_tag(content=interactive.script())
-        yield lambda expression: tab.evaluate(
-            f"() => {{ const c = globalThis.cevitMoving; return {expression}; }}"
-        )
-        browser.close()
+    node = shutil.which("node") or files("playwright") / "driver" / "node"
+    print_it = f"const c = globalThis.cevitMoving; console.log(JSON.stringify({expression}));"
+    program = f"{interactive.script()}\n{print_it}"
+    done = subprocess.run([node, "-e", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-def test_normal_probabilities_in_javascript(run):
+def test_normal_probabilities_in_javascript():
     x = np.linspace(-12, 8, 81)
     ours = np.array(run(f"{x.tolist()}.map(c.cdf)"))
     np.testing.assert_allclose(ours, ndtr(x), rtol=1e-12)
@@ -70,7 +40,7 @@ def test_normal_probabilities_in_javascript(run):
     )
 
 
-def test_pairs_in_javascript_over_all_that_the_sliders_reach(run):
+def test_pairs_in_javascript_over_all_that_the_sliders_reach():
     rng = np.random.default_rng(3)
     a, b, r = rng.uniform(-2.1, 2.1, 60), rng.uniform(-2.1, 2.1, 60), rng.uniform(-0.95, 0.95, 60)
     a[:2], b[:2], r[:2] = 2.05, -2.05, (-0.95, 0.95)
@@ -80,7 +50,7 @@ def test_pairs_in_javascript_over_all_that_the_sliders_reach(run):
 
 @pytest.mark.parametrize("label", [None, 0, 1])
 @pytest.mark.parametrize("strength", [0.0, 0.4, 1.0])
-def test_the_update_in_javascript_is_condition_on(run, label, strength):
+def test_the_update_in_javascript_is_condition_on(label, strength):
     weak = strength * np.array(interactive.CORRELATION) + (1 - strength) * np.eye(4)
     logits = [np.log(p / (1 - p)) for p in interactive.CHANCES]
     outputs = torch.tensor([[0.0, 0.0, *logits]], dtype=torch.float64)
@@ -107,7 +77,7 @@ def test_the_update_in_javascript_is_condition_on(run, label, strength):
         assert ((z - mean) ** 2 * curve).sum() == pytest.approx(said[1] ** 2, abs=1e-4)
 
 
-def test_what_a_label_leaves_of_a_hidden_error_in_javascript(run):
+def test_what_a_label_leaves_of_a_hidden_error_in_javascript():
     rng = np.random.default_rng(5)
     mean, q = rng.uniform(-1, 1, 40), rng.uniform(-3, 3, 40)
     sd, label = rng.uniform(0.5, 1, 40), rng.integers(0, 2, 40)

@@ -1,6 +1,9 @@
 """Real eyes without photographs: the small regression against closed forms, and the studies on
 invented patients."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -336,17 +339,12 @@ def records():
 
 
 def test_the_records_hold_summaries_and_no_row_of_a_table(records):
-    def longest(value):
-        if isinstance(value, dict):
-            return max(map(longest, value.values()), default=0)
-        if isinstance(value, list):
-            return max([len(value), *map(longest, value)])
-        return 0
-
+    """No list of numbers is longer than the twenty repeats."""
     for name, made in records.items():
         assert len(made) == len(fits.settings(name, "paper"))
-        for record in made:
-            assert longest(record) <= 20 and record["predictions"] is None  # repeats, no patients
+        lists = re.findall(r"\[([^][]*)\]", json.dumps(made))
+        assert max(each.count(",") for each in lists) < 20
+        assert all(record["predictions"] is record["arrays"] is None for record in made)
 
 
 def test_the_tables_have_the_counts_of_the_records(
@@ -362,7 +360,7 @@ def test_the_tables_have_the_counts_of_the_records(
 
 
 def test_a_second_eye_is_judged_as_the_page_says(records):
-    """The sentences of the page, from the records that it draws."""
+    """The answer at its top, from the records that it draws, and its limits."""
     main = {tables.kind_of(record): record["metrics"] for record in records["real-eyes"]}
     step = main["uwhvf"]["steps"]["between eyes"]
     assert rules.holds(step) and round(step["mean"], 2) == 0.16
@@ -377,10 +375,6 @@ def test_a_second_eye_is_judged_as_the_page_says(records):
     both = main["uwhvf"]["statements"]["both eyes"]
     said = both["none"]["predicted"], both["all"]["predicted"], both["observed"]["mean"]
     assert [round(share, 2) for share in said] == [0.08, 0.12, 0.12]
-    lone = {tables.kind_of(r): r["metrics"] for r in records["real-eyes-missing"]}["uwhvf"]
-    usual = np.array([lone[who]["coefficients"] for who in ("complete", "everybody")])[:, :2, 0]
-    assert np.abs(np.diff(usual, axis=0)).max() < 0.01
-    assert [round(lone[who]["scale"][0], 2) for who in ("complete", "everybody")] == [0.51, 0.56]
     for record in records["real-eyes-limits"]:
         found, cut = record["metrics"], "cut" in record["configuration"]["limits"]
         singular = found["estimate"]["smallest_eigenvalue"] < 1e-6
@@ -389,9 +383,3 @@ def test_a_second_eye_is_judged_as_the_page_says(records):
             assert found["steps"]["between eyes"]["high"] < -100
         elif tables.kind_of(record) == "uwhvf":
             assert found["steps"]["between eyes"]["low"] > 0
-    told = tables.told_errors(records["real-eyes-errors"]).splitlines()
-    assert [line.split(" kinds")[0] for line in told] == [
-        "strangers: 22 of 32",
-        "GEE: 30 of 32",
-        "copula: 31 of 32",
-    ]
