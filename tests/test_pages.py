@@ -313,8 +313,9 @@ $$ (eq-one)
 """
 
 
-def test_a_small_good_book_builds_once_and_a_changed_page_alone(tmp_path, monkeypatch):
-    """The control: without it the next test could pass for any reason."""
+def test_a_small_book_builds_once_a_changed_page_alone_and_what_is_missing_is_named(
+    tmp_path, monkeypatch
+):
     book = small_book(tmp_path, GOOD_TEXT)
     assert pages.render(book) is None
     assert (book / "_build" / "html" / "index.html").is_file()
@@ -324,9 +325,6 @@ def test_a_small_good_book_builds_once_and_a_changed_page_alone(tmp_path, monkey
     (book / "book" / "preface.md").write_text("# Another\n\n```{bibliography}\n```\n")
     assert pages.render(book) is None and "--all" not in called[0]
     assert "Another" in (book / "_build" / "html" / "book" / "preface.html").read_text()
-
-
-def test_missing_references_and_pages_fail_the_build_by_name(tmp_path):
     planted = {
         "nobody1999nothing": "{cite}`nobody1999nothing`",
         "no-such-label": "{ref}`no-such-label`",
@@ -334,7 +332,7 @@ def test_missing_references_and_pages_fail_the_build_by_name(tmp_path):
         "unheard-of": "{term}`unheard-of`",
         "no_such_picture.png": "![x](no_such_picture.png)",
     }
-    book = small_book(tmp_path, GOOD_TEXT + "\n\n".join(["", *planted.values()]))
+    (book / "book" / "preface.md").write_text("# A book\n\n" + "\n\n".join(planted.values()))
     with (book / "_toc.yml").open("a") as table:
         table.write("- file: book/executed/lost\n")
     said = pages.render(book)

@@ -164,12 +164,6 @@ def test_underestimated_correlations_are_told_from_right_ones(errors, expected):
 # ---- what was foretold ----
 
 
-def test_without_its_records_no_prediction_is_judged(tmp_path):
-    found = foretold.judge_predictions(tmp_path)
-    assert len(found) == len(RULES) and {outcome.word for _, outcome in found} == {NOT_RUN}
-    assert all(claim.studies[0] in outcome.because for claim, outcome in found)
-
-
 def test_nearer_means_against_every_control_at_every_reading():
     assert word("one-stage", folds(**{"one stage": 0.9})) == foretold.CONFIRMED
     assert word("one-stage-tuned", folds(**{"one stage": 0.9})) == foretold.REFUTED

@@ -32,7 +32,7 @@ from studies.verdicts import (
 from studies.verdicts.default import DEFAULT
 from studies.verdicts.ledger import LEDGER, entries, fingerprint
 from studies.verdicts.moved import MOVED, YOUNGER
-from studies.verdicts.predictions import PREDICTIONS
+from studies.verdicts.predictions import PREDICTIONS, judge_predictions
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 RULES = {claim.key: claim for claim in [*CLAIMS, *PREDICTIONS, DEFAULT] if claim.decide}
@@ -99,7 +99,7 @@ def test_claims_are_complete_and_unique():
 
 
 def test_without_records_nothing_is_judged(tmp_path):
-    for claim, verdict in judge_all(CLAIMS, tmp_path):
+    for claim, verdict in [*judge_all(CLAIMS, tmp_path), *judge_predictions(tmp_path)]:
         if claim.decide is None:
             assert verdict.word == UNTESTABLE
         elif claim.studies:
