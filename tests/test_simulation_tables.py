@@ -343,6 +343,12 @@ def test_the_page_says_what_its_records_say():
         assert sentence.format(round(steps["mean"][step])) in page
     whole = foretold.gains(records, "one stage", "empirical").mean()
     assert f"has {whole:.0%}".replace("%", " %") + " less squared error under the copula" in page
+    paper = foretold.gains(records, "algorithm 3, paper", "empirical").mean()
+    for name in ("README.md", "book/preface.md", "notebooks/fit.md"):  # they say it, too
+        text = " ".join((project_root() / name).read_text(encoding="utf-8").split())
+        assert f"{100 * whole:.0f} % less squared error" in text
+        assert name.startswith("notebooks") or f"two stages gain {100 * paper:.0f} %" in text
+    assert len(foretold.PREDICTIONS) == 10 and "Ten sentences and their rules" in page
     nothing = steps.loc["more weight on lengths"]
     assert nothing["low"] < 0 < nothing["high"]
     assert steps["mean"]["dependence, estimated"] > steps["mean"][1:4].sum() / 2
