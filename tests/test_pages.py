@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_output as output
 
 from cevit_lib.errors import NotebookError
 from tools import inputs, pages
@@ -50,19 +51,13 @@ def test_every_record_that_a_rule_names_is_shown(stages):
 
 
 def notebook(*cells, **metadata):
-    made = nbformat.v4.new_notebook(metadata=metadata)
-    made.cells = list(cells)
-    return made
+    return nbformat.v4.new_notebook(metadata=metadata, cells=list(cells))
 
 
 def cell(source="1 + 1", outputs=(), count=1, **metadata):
     return nbformat.v4.new_code_cell(
         source, outputs=list(outputs), execution_count=count, metadata=metadata
     )
-
-
-def output(kind, **more):
-    return nbformat.v4.new_output(kind, **more)
 
 
 def said(text):

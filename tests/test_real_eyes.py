@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cevit_lib.copula import CopulaParameters, class_probabilities
+from cevit_lib.copula import CopulaParameters
 from cevit_lib.errors import ParameterError, ShapeError
 from cevit_lib.records import load_records
 from studies.real_eyes import figures, fits, rules, tables
@@ -146,18 +146,6 @@ def test_shared_coefficients_are_those_of_both_eyes_stacked():
     rows = np.column_stack([np.ones(400), x.reshape(400, 2)])
     expected = np.linalg.lstsq(rows * weights[:, None], y.ravel() * weights, rcond=None)[0]
     assert model.coefficients == pytest.approx(expected, abs=1e-4)
-
-
-def test_draws_have_the_margins_and_the_cells_of_the_model():
-    n, model = 40_000, regression()
-    design = design_of(np.full((n, 2, 1), 0.7))
-    outputs = model.outputs(design)
-    y = draw_responses(outputs, model.parameters, np.random.default_rng(5)).numpy()
-    np.testing.assert_allclose(y[:, :2].mean(0), outputs[0, :2], atol=4 * 1.2 / np.sqrt(n))
-    assert np.corrcoef(y[:, :2].T)[0, 1] == pytest.approx(0.8, abs=4 * 0.36 / np.sqrt(n))
-    cells = class_probabilities(outputs[:1], model.parameters)[0].numpy()
-    shares = [[((y[:, 2] == a) & (y[:, 3] == b)).mean() for b in (0, 1)] for a in (0, 1)]
-    np.testing.assert_allclose(shares, cells, atol=4 * 0.5 / np.sqrt(n))
 
 
 # --- what a second eye tells

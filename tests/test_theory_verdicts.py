@@ -4,6 +4,7 @@ import copy
 import fnmatch
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 from bs4 import BeautifulSoup
@@ -230,7 +231,10 @@ def test_the_toy_example_needs_the_right_thresholds(thresholds, bias, word):
 def test_the_table_escapes_links_and_shows_rules():
     judged = judge_all(CLAIMS)
     text = VerdictTable(judged)._repr_html_()
-    assert "probability &lt;= 0" in text and "proofs.html#fig-printed-density" in text
+    assert "proofs.html#fig-printed-density" in text
+    marked = replace(CLAIMS[0], text="<b>", rule="<i>")
+    escaped = VerdictTable([(marked, Verdict(NOT_RUN, "<u>"))])._repr_html_()
+    assert not re.search("<[biu]>", escaped) and "&lt;u&gt;" in escaped
     tree = BeautifulSoup(text, "html.parser")
     for claim, verdict in judged:
         row = tree.find("tr", id=f"claim-{claim.key}")

@@ -15,7 +15,7 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 from cevit_lib.paths import project_root
 from tools.dress import tags_on_the_page
-from tools.handout import ANSWER, unsolved
+from tools.handout import unsolved
 from tools.pages import chapters
 
 LINES, CHARACTERS = 20, 88  # of a visible cell
@@ -48,7 +48,7 @@ def form(page: Path) -> dict[str, int]:
             found["figures"] += cell.source.count("```{figure}")
             continue
         tags = tags_on_the_page(set(cell.metadata.get("tags", [])), cell.source)
-        if tags & {"remove-cell", "remove-input"} or cell.source == ANSWER:
+        if tags & {"remove-cell", "remove-input"}:
             continue
         folded = bool(tags & {"hide-input", "hide-cell"})
         figure = "figure" in cell.metadata.get("mystnb", {})
