@@ -40,4 +40,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return globals()[name]
