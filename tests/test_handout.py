@@ -87,6 +87,23 @@ def test_links_lead_to_pages_of_the_book_and_labels_keep_their_words():
         handout.plain_markdown("{ref}`no-such-label`", root=ROOT)
 
 
+def test_labels_are_those_of_pages_that_the_book_has():
+    """A page that is being written has labels of its own, and no address."""
+    written = {f"{name}.html" for name in pages.contents(ROOT)}
+    assert {place.partition("#")[0] for _, place in handout.places(ROOT).values()} <= written
+
+
+def test_a_notebook_away_from_its_folder_says_what_to_do(tmp_path, monkeypatch):
+    """Nothing is fetched where the book has no address."""
+    monkeypatch.setattr(os, "environ", {"CEVIT_ROOT": str(ROOT)})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "google.colab", sys)
+    monkeypatch.chdir(tmp_path)
+    code = handout.handout(CHAPTERS[0]).cells[0].source.replace(f'"{__version__}"', '"9.9"')
+    with pytest.raises(FileNotFoundError, match=f"unpack {handout.NAME}.zip and open"):
+        exec(compile(code, "set-up", "exec"), {})
+
+
 def test_boxes_equations_and_tables_are_markdown():
     text = """(a-b)=
 '''{admonition} Goals

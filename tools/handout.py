@@ -42,9 +42,9 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-folder, name = Path.cwd(), "{name}"
-if "google.colab" in sys.modules and not (folder / name).is_dir():
-    urllib.request.urlretrieve("{archive}", "student.zip")
+folder, name, archive = Path.cwd(), "{name}", "{archive}"
+if archive and "google.colab" in sys.modules and not (folder / name).is_dir():
+    urllib.request.urlretrieve(archive, "student.zip")
     zipfile.ZipFile("student.zip").extractall(folder)
 places = [folder / name, folder, *folder.parents]
 root = next((p for p in places if (p / "results").is_dir() and (p / "studies").is_dir()), folder)
@@ -52,8 +52,11 @@ os.environ.setdefault("CEVIT_ROOT", str(root))
 sys.path.insert(0, os.environ["CEVIT_ROOT"])
 have = {{each.metadata["Name"].lower(): each.version for each in installed.distributions()}}
 if have.get("cevit-lib") != "{version}" or "peft" not in have:
-    (wheel,) = root.glob("cevit_lib-*.whl")
-    wanted = [f"{{wheel}}[vit,clinic,notebook]"]
+    wheels = sorted(root.glob("cevit_lib-*.whl"))
+    if not wheels:
+        told = f"no library in {{root}} or above: unpack {{name}}.zip and open its notebooks there"
+        raise FileNotFoundError(told)
+    wanted = [f"{{wheels[0]}}[vit,clinic,notebook]"]
     wanted += [f"{{p}}=={{have[p]}}" for p in ("torch", "torchvision") if p in have]  # stay
     subprocess.run([sys.executable, "-m", "pip", "install", *wanted], check=True)
 """
@@ -71,9 +74,9 @@ _MATH = re.compile(r"\$[^$]+\$")
 
 @cache
 def places(root: Path) -> dict[str, tuple[str, str]]:
-    """Return label -> (what it is called, where it stands on the site), from all pages' sources."""
+    """Return label -> (what it is called, where it stands on the site), from the book's pages."""
     found: dict[str, tuple[str, str]] = {}
-    for source in (*root.glob("notebooks/*.md"), *root.glob("book/*.md")):
+    for source in (*chapters(root), *root.glob("book/*.md")):
         folder = "book/executed" if source.parent.name == "notebooks" else "book"
         page, text = f"{folder}/{source.stem}.html", source.read_text(encoding="utf-8")
         for label, title in re.findall(r"^\(([\w-]+)\)=\n#+ (.+)$", text, re.MULTILINE):
@@ -224,9 +227,10 @@ def handout(page: Path, repository: str | None = None, solutions: bool = False):
     """
     owner, _, name = (repository or "").partition("/")
     site = f"https://{owner.lower()}.github.io/{name}/" if repository else None
-    release = f"https://github.com/{repository}/releases/download/v{__version__}"
     notebook = read_notebook(page) if solutions else unsolved(page)
-    code = _SET_UP.format(name=NAME, version=__version__, archive=f"{release}/{NAME}.zip")
+    release = f"https://github.com/{repository}/releases/download/v{__version__}/{NAME}.zip"
+    archive = release if repository else ""
+    code = _SET_UP.format(name=NAME, version=__version__, archive=archive)
     cells = [nbformat.v4.new_code_cell(code, id="set-up")]
     for cell in notebook.cells:
         cells.append(cell)
