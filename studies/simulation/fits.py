@@ -455,11 +455,11 @@ class Followed:
             for prefix, name in (("", "learnt"), ("held-out ", "held-out sd")):
                 columns = zip(*(entry[name] for entry in entries), strict=True)
                 found |= {f"{prefix}sigma{j + 1}": list(c) for j, c in enumerate(columns)}
-        if "estimate" in entries[0]:
-            each = [entry["estimate"] for entry in entries]
-            found |= {f"sigma{j + 1}": [e["scale"][j] for e in each] for j in range(2)}
-            found["rho12"] = [e["correlation"][0][1] for e in each]
-            found["rho34"] = [e["correlation"][2][3] for e in each]
+        each = [entry.get("estimate") for entry in entries]  # None: under the parameters before
+        if any(each):
+            found |= {f"sigma{j + 1}": [e and e["scale"][j] for e in each] for j in range(2)}
+            found["rho12"] = [e and e["correlation"][0][1] for e in each]
+            found["rho34"] = [e and e["correlation"][2][3] for e in each]
         if self.alike is not None:
             found["features' correlation"] = [self.alike[k]]
         return found

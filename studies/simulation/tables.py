@@ -65,6 +65,7 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
     return found | {stem: (found[f"{stem}_L"] + found[f"{stem}_R"]) / 2 for stem in stems}
 
 
+BEST = tuple(reading for reading, end in READINGS.items() if end)  # all but the last epoch
 COLUMNS = ("RMSE to truth", "MAE", "AUC", "joint ACC", "log-likelihood")
 STEPS = {
     "learned weights": ("empirical", "uncertainty"),
@@ -107,15 +108,16 @@ def arms_table(records: list[dict]) -> pd.DataFrame:
         means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in own]).mean()
         row = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
         if arm not in ("truth", "empirical"):
-            for reading, end in READINGS.items():
-                found = percent(gains(own, arm + end, f"empirical{end}"))
-                row["gain" if not end else reading] = found if not end else found.split(" (")[0]
+            row["gain"] = percent(gains(own, arm, "empirical"))
+            for reading in BEST:
+                end = READINGS[reading]
+                row[reading] = f"{100 * gains(own, arm + end, f'empirical{end}').mean():.1f}"
         if tuned:
             errors = column(tuned, f"{arm}, tuned", "RMSE to truth").mean(1)
             row["tuned"] = percent(gains(tuned, f"{arm}, tuned", "empirical"))
             row["fail, tuned"] = int((errors > PLATEAU).sum())
         rows[arm] = row | {"folds": len(own)}
-    order = [COLUMNS[0], "gain", *list(READINGS)[1:], "tuned", "fail, tuned", *COLUMNS[1:], "folds"]
+    order = [COLUMNS[0], "gain", *BEST, "tuned", "fail, tuned", *COLUMNS[1:], "folds"]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
 
 
