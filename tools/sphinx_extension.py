@@ -28,15 +28,18 @@ from sphinx import addnodes
 from tools.reference import write_reference
 
 COLAB = "https://colab.research.google.com/github"
-_FONTS = ("output/chtml/fonts/woff-v2/*.woff",)
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
 
 
 def copy_mathjax(folder: Path) -> None:
     """Copy from its package what the pages load: one component of MathJax 3.2.2, and its fonts."""
     packed = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
-    wanted = ("tex-mml-chtml.js", "input/tex/extensions/boldsymbol.js", *_FONTS)
-    for part in (each for name in wanted for each in packed.glob(name)):
+    fonts = packed.glob("output/chtml/fonts/woff-v2/*.woff")
+    for part in (
+        packed / "tex-mml-chtml.js",
+        packed / "input/tex/extensions/boldsymbol.js",
+        *fonts,
+    ):
         target = folder / part.relative_to(packed)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(part, target)
