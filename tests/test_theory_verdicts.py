@@ -29,6 +29,7 @@ from studies.verdicts import (
     counts_bar,
     judge,
     judge_all,
+    readme,
 )
 from studies.verdicts.default import DEFAULT
 from studies.verdicts.ledger import LEDGER, entries, fingerprint
@@ -247,6 +248,13 @@ def test_the_table_escapes_links_and_shows_rules():
     counted = [f"{n} {word}" for word, n in count_words(judged).items() if n]
     bar = BeautifulSoup(counts_bar(judged), "html.parser")
     assert [li.get_text().strip() for li in bar("li")[1:]] == counted
+
+
+def test_the_first_pages_say_what_the_records_say():
+    """Counts of what was reproduced and what was not are never typed."""
+    for name, told in (("README.md", readme.counts()), ("book/preface.md", readme.first_page())):
+        text = (project_root() / name).read_text(encoding="utf-8")
+        assert told in text, "run python -m studies.verdicts.readme"
 
 
 # ---- rules before records  ----
