@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
+HTML   := _build/html
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: book test run student slides pdf colab clean distclean help
+.PHONY: book test run student slides pdf site colab release clean distclean help
 
 help:
 	@echo "make book                    notebooks executed, book in _build/html"
@@ -15,7 +16,9 @@ help:
 	@echo "make student                 notebooks without solutions and all that they need, a zip in build/student"
 	@echo "make slides                  slides of every chapter, in build/slides; they work offline"
 	@echo "make pdf                     the book as one file, _build/cevit.pdf; printed by an installed Chromium"
+	@echo "make site                    all of these, the last three put beside the book, as the site has them"
 	@echo "make colab REPOSITORY=o/n    notebooks with a set-up cell for Colab, in build/colab"
+	@echo "make release                 what a release holds, in build/release"
 	@echo "make clean                   remove what was built, keep the environment; make distclean removes it too"
 
 # an unfinished installation leaves no stamp behind, so the next call starts it afresh
@@ -50,8 +53,19 @@ slides: book
 pdf: book
 	$(RUN) -m tools.publication pdf
 
+# pages link to these places where the book has an address
+site: student slides pdf
+	cp build/student/*.zip $(HTML)/student.zip
+	rm -rf $(HTML)/slides && cp -r build/slides $(HTML)/slides
+	cp _build/cevit.pdf $(HTML)/cevit.pdf
+
 colab: $(READY)
 	$(RUN) -m tools.publication colab $(REPOSITORY)
+
+release: site
+	$(RUN) -m tools.publication assets
+	cp build/student/*.zip _build/cevit.pdf build/release/
+	$(RUN) -m zipfile -c build/release/slides.zip build/slides
 
 clean:
 	rm -rf _build build book/executed .pytest_cache .ruff_cache

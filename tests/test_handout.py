@@ -140,8 +140,9 @@ def test_colab_keeps_solutions_and_a_students_set_up_never_replaces_torch(tmp_pa
     made = handout.handout(page, "owner/name", solutions=True)
     assert handout.ANSWER not in {cell.source for cell in made.cells}
     code = made.cells[0].source
-    release = f"https://github.com/owner/name/releases/download/v{__version__}/{handout.NAME}.zip"
-    assert release in code and not re.search(r"^[!%]", code, re.MULTILINE)
+    assert "https://owner.github.io/name/student.zip" in code and not re.search(
+        r"^[!%]", code, re.MULTILINE
+    )
     asked = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
     monkeypatch.setattr(os, "environ", dict(os.environ))

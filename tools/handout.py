@@ -25,6 +25,7 @@ from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
 from cevit_lib.runner.notebook import read_notebook
 from tools.pages import chapters
+from tools.sphinx_extension import site_address
 
 ANSWER = "# your answer"
 NAME = f"cevit-{__version__}-student"
@@ -221,15 +222,13 @@ def handout(page: Path, repository: str | None = None, solutions: bool = False):
     page : Path
         A chapter's source.
     repository : str, optional
-        ``owner/name`` on GitHub, whose Pages and releases links and Colab lead to.
+        ``owner/name`` on GitHub, to whose Pages links and Colab lead.
     solutions : bool
         Keep them; otherwise each leaves an empty cell.
     """
-    owner, _, name = (repository or "").partition("/")
-    site = f"https://{owner.lower()}.github.io/{name}/" if repository else None
+    site = site_address(repository) if repository else None
     notebook = read_notebook(page) if solutions else unsolved(page)
-    release = f"https://github.com/{repository}/releases/download/v{__version__}/{NAME}.zip"
-    archive = release if repository else ""
+    archive = f"{site}student.zip" if site else ""
     code = _SET_UP.format(name=NAME, version=__version__, archive=archive)
     cells = [nbformat.v4.new_code_cell(code, id="set-up")]
     for cell in notebook.cells:

@@ -5,7 +5,7 @@ Commands, each a word after ``python -m tools.publication``::
     student              build/student/, chapters without solutions and what they need, and its zip
     slides               build/slides/*.html, from the executed pages; they work offline
     pdf                  _build/cevit.pdf; needs a built book and Chromium
-    colab owner/name     build/colab/vVERSION/*.ipynb, each with a set-up cell
+    colab owner/name     build/colab/*.ipynb, each with a set-up cell
     assets               build/release/*.zip: executed notebooks, records
 """
 
@@ -229,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         "slides": lambda given: write_slides(root / "build" / "slides"),
         "pdf": lambda given: [write_pdf(root / "_build" / "cevit.pdf")],
         "colab": lambda given: write_handouts(
-            root / "build" / "colab" / f"v{__version__}", given.repository, solutions=True
+            root / "build" / "colab", given.repository, solutions=True
         ),
         "assets": lambda given: write_assets(root / "build" / "release"),
     }.items():

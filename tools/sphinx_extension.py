@@ -31,6 +31,12 @@ COLAB = "https://colab.research.google.com/github"
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
 
 
+def site_address(repository: str) -> str:
+    """Return where Pages shows the book of ``owner/name``."""
+    owner, _, name = repository.partition("/")
+    return f"https://{owner.lower()}.github.io/{name}/"
+
+
 def copy_mathjax(folder: Path) -> None:
     """Copy from its package what the pages load: one component of MathJax 3.2.2, and its fonts."""
     packed = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
@@ -50,12 +56,12 @@ def _bring_mathjax(app, failed: Exception | None) -> None:
         copy_mathjax(Path(app.outdir) / "_static" / "mathjax")
 
 
-def colab_address(page: str, repository: str, version: str) -> str | None:
+def colab_address(page: str, repository: str) -> str | None:
     """Return where Colab finds the notebook of a page, or None for a page that is no notebook."""
     path = PurePosixPath(page)
     if path.parent.name != "executed":
         return None
-    return f"{COLAB}/{repository}/blob/{BRANCH}/v{version}/{path.name}.ipynb"
+    return f"{COLAB}/{repository}/blob/{BRANCH}/{path.name}.ipynb"
 
 
 def source_address(page: str, repository: str) -> str | None:
@@ -71,7 +77,7 @@ def source_address(page: str, repository: str) -> str | None:
 def _add_buttons(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     if not (repository := os.environ.get("CEVIT_REPOSITORY")):
         return
-    colab = colab_address(pagename, repository, app.config.release)
+    colab = colab_address(pagename, repository)
     home, edit = f"https://github.com/{repository}", source_address(pagename, repository)
     for address, text, tooltip, icon in (
         (colab, "Colab", "Open this notebook on Colab", "fas fa-rocket"),
@@ -161,6 +167,8 @@ def _link_names(app, doctree, docname: str) -> None:
 
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
+    if os.environ.get("CEVIT_REPOSITORY"):
+        app.tags.add("published")  # what stands beside the pages has a place to be linked to
     app.connect("builder-inited", lambda app: write_reference(Path(app.srcdir)))
     app.connect("builder-inited", _share_with_one_file, priority=1)
     app.connect("autodoc-skip-member", _skip_undescribed)

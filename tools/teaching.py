@@ -16,7 +16,7 @@ import nbformat
 
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
-from tools.handout import plain_markdown
+from tools.handout import places, plain_markdown
 from tools.pages import EXECUTED, chapters
 from tools.sphinx_extension import copy_mathjax
 
@@ -112,7 +112,7 @@ def _html(text: str, inline: bool = False) -> str:
 
 
 def write_slides(folder: Path) -> list[Path]:
-    """Write one HTML page for every chapter, with what they load beside them.
+    """Write one HTML page for every chapter, their index, and what they load beside them.
 
     Raises
     ------
@@ -131,4 +131,8 @@ def write_slides(folder: Path) -> list[Path]:
     written = [folder / f"{page.stem}.html" for page in pages]
     for page, path in zip(pages, written, strict=True):
         path.write_text(slide_deck(nbformat.read(page, 4)), encoding="utf-8")
-    return written
+    decks = [f"[{places(root)[path.stem][0]}]({path.name})" for path in written]
+    listed = _html("# Slides\n\n" + "\n".join(f"1. {deck}" for deck in decks))
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Slides</title>{listed}'
+    (folder / "index.html").write_text(page, encoding="utf-8")
+    return [*written, folder / "index.html"]
