@@ -1,7 +1,5 @@
 """What Section 2.1 implies beyond single formulas: compiled numbers, what alpha is, reloading."""
 
-import contextlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -86,22 +84,6 @@ def test_lora_adds_no_float32_copies_under_autocast(images):
     with torch.autocast("cpu", torch.bfloat16):
         backbone(images[:, 0])
     assert seen == [torch.bfloat16]
-
-
-@pytest.mark.parametrize("alpha", [None, 16])
-def test_a_model_of_the_first_version_loads_unless_an_option_that_is_gone_mattered(alpha, tmp_path):
-    from cevit_lib.errors import DataError
-    from cevit_lib.training import Fit, Standardisation, load_model, save_model
-
-    names, eyes = ("a_OS", "a_OD", "b_OS", "b_OD"), ("OS", "OD")
-    fit = Fit(build(), Standardisation.none(2), None, [], names, 2, eyes)
-    description = save_model(fit, tmp_path / "model") / "model.json"
-    stored = json.loads(description.read_text())
-    stored["encoder"] |= {"adapter_bottleneck": 1, "lora_alpha": alpha, "lora_dropout": 0.0}
-    description.write_text(json.dumps(stored))
-    refused = pytest.raises(DataError, match="lora_alpha=16, which only version 0.1.0")
-    with refused if alpha else contextlib.nullcontext():
-        assert load_model(tmp_path / "model").responses == names
 
 
 def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):

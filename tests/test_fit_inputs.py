@@ -172,7 +172,6 @@ def test_a_terminal_has_a_bar_that_ends_with_the_fold():
     "said, typed",
     [
         ("Make batch_size=24 smaller, or set accumulation=2: the", "Make --batch-size 24 smaller"),
-        ("warm-up: patience=3 watches; pass validation=...", "add --estimate-on held-out"),
         (
             "give a larger held_out_share than 0.1, or estimate_on='cross-fitted', which uses",
             "give --estimate-on cross-fitted, which uses",

@@ -1,5 +1,5 @@
 """The training of one network: a fit that is killed goes on and ends with what it would have been;
-early stop, parts, lack of memory; what was compiled is compared before it is trained.
+parts, lack of memory; what was compiled is compared before it is trained.
 """
 
 import os
@@ -19,15 +19,14 @@ from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
-    DataError,
     OutputError,
     ParameterError,
     TrainingError,
     WronglyCompiledWarning,
 )
-from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up, loop
+from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
-from cevit_lib.training.seeds import WORKSPACE, fix_workspace, reproducible
+from cevit_lib.training.seeds import reproducible
 
 QUICK, COMPILED = Recipe(2, 1e-3, 16), Recipe(2, 1e-3, 16, compiled=True)
 
@@ -68,8 +67,8 @@ def test_a_killed_fit_ends_bit_for_bit_as_one_that_was_not(tmp_path, root, whole
     copula = Checkpoint(folder).path("copula")
     killed_when(copula, folder, root)
     first = torch.load(Checkpoint(folder).path("warm-up"), weights_only=True)
-    assert first["finished"] and len(first["trace"]) == 12
-    assert not torch.load(copula, weights_only=True)["finished"], "killed too late"
+    assert len(first["trace"]) == 12
+    assert len(torch.load(copula, weights_only=True)["trace"]) < 50, "killed too late"
     again = fit(folder)
     for one, other in ((again.copula, whole.copula), (again.warm_up, whole.warm_up)):
         assert torch.equal(weights(one), weights(other))
@@ -121,32 +120,6 @@ def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["warm-up.pt"]
 
 
-def test_a_checkpoint_of_which_tensors_are_missing_is_refused(tmp_path, data):
-    warm_up(data, Recipe(1, 1e-3, 16), checkpoint=tmp_path)
-    place = Checkpoint(tmp_path).path("warm-up")
-    stored = torch.load(place, weights_only=True)
-    stored["trainers"][0]["weights"].pop("heads.binary_1.bias")
-    torch.save(stored, place)
-    with pytest.raises(DataError, match="1 missing, such as heads.binary_1.bias"):
-        warm_up(data, Recipe(1, 1e-3, 16), checkpoint=tmp_path)
-
-
-@pytest.mark.parametrize("epochs", [30, 1])
-def test_early_stop_returns_the_best_epoch(data, epochs):
-    """Also where that is the last one."""
-    held, seen = data.subset(np.arange(20)), data.subset(np.arange(20, 80))
-    recipe = Recipe(epochs, 2e-2, 16, schedule="constant", patience=2)
-    stopped = warm_up(seen, recipe, validation=held)
-    losses = [entry["validation_loss"] for entry in stopped.trace]
-    best = int(np.argmin(losses)) + 1
-    assert len(losses) == min(best + 2, epochs)
-    assert stopped.trace[-1]["restored_epoch"] == best
-    short = warm_up(seen, Recipe(best, 2e-2, 16, schedule="constant"), validation=held)
-    assert torch.equal(weights(stopped), weights(short))
-    with pytest.raises(ParameterError, match="validation"):
-        warm_up(seen, recipe)
-
-
 def test_a_batch_in_parts_makes_the_same_step(data):
     whole, parts = (
         warm_up(data, Recipe(2, 1e-3, 30, accumulation=parts), network(dropout=0.0))
@@ -168,38 +141,11 @@ def test_lack_of_memory_names_what_to_make_smaller(data, monkeypatch):
         warm_up(data, Recipe(1, 1e-3, 16))
 
 
-def test_deterministic_sets_what_cublas_reads_or_says_that_it_is_too_late(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.delenv(WORKSPACE, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(ParameterError, match=f"{WORKSPACE}=:4096:8"):
-        fix_workspace()
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    fix_workspace()
-    assert os.environ[WORKSPACE] == ":4096:8"
+def test_deterministic_sets_what_cublas_and_torch_read():
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in (":4096:8", ":16:8")
     with reproducible():
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_a_deterministic_fit_fixes_the_workspace_before_its_network_is_on_the_device(
-    data, monkeypatch
-):
-    """A network that is moved starts CUDA, a tensor on the device too, and then it is too late."""
-    order, model = [], network()
-
-    def move(*_, **__):
-        order.append("to")
-        raise TrainingError("there is no such card here")
-
-    monkeypatch.setattr(loop, "fix_workspace", lambda: order.append("workspace"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(model, "to", move)
-    with pytest.raises(TrainingError, match="no such card"):
-        warm_up(data, Recipe(1, 1e-3, 16, deterministic=True), model, device="cuda")
-    assert order == ["workspace", "to"]
-    with pytest.raises(ParameterError, match="'cuda:1' cannot be used here .CUDA devices here: 1"):
-        loop.find_device("cuda:1")
 
 
 # ---- a compiled network beside the uncompiled one: a wrong gradient stops nothing ----
@@ -250,14 +196,6 @@ def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, 
     # compared once, without dropout and on a batch of training's size; then every step of two
     # epochs
     assert used == [(False, 16)] + [(True, 16)] * 10
-
-
-def test_a_finished_stage_compiles_nothing_when_its_fit_is_resumed(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    first = warm_up(data, COMPILED, checkpoint=tmp_path)
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("compiled for no step"))
-    again = warm_up(data, COMPILED, checkpoint=tmp_path)
-    assert torch.equal(weights(again), weights(first))
 
 
 def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was():

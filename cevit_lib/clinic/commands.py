@@ -139,7 +139,7 @@ class FoldOfFit:
         options, checkpoint = self.options, None
         if options.checkpoint is not None:  # named by the record that it will end in
             name = f"{study_of(self.configuration)}-{record_id(*self.identity)}"
-            checkpoint = Checkpoint(options.checkpoint / name)
+            checkpoint = options.checkpoint / name
         what = self.configuration, options.seed, self.data, options.scale, options.weights
         record, fitted = one_fold.fit_fold(*what, device=options.device, checkpoint=checkpoint)
         if writes:
@@ -149,7 +149,7 @@ class FoldOfFit:
                 _save(fitted, self.saved, record, self.data)
             print(f"{self.name}: {_one_line(record)}", flush=True)
             if checkpoint is not None:
-                checkpoint.remove()
+                Checkpoint(checkpoint).remove()
         return record
 
 

@@ -162,7 +162,6 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         **{key: value for key in ("mean", "std") if (value := getattr(options, key)) is not None},
     }
     further = {
-        "patience": options.patience,
         "accumulation": options.accumulation,
         "compiled": options.compile or None,
         "deterministic": options.deterministic or None,

@@ -174,11 +174,6 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder for the state of unfinished fits; the same command goes on from there",
     )
-    add(
-        "--patience",
-        type=COUNT,
-        help="stop a stage when its validation loss has not fallen for so many epochs",
-    )
     add("--accumulation", type=COUNT, help="parts in which a batch is computed, for less memory")
     add(
         "--compile",

@@ -8,8 +8,6 @@ OPTIONS = {
     r"max_iter \(cevit fit: --max-iter\)": "--max-iter",
     r"\bbatch_size=(\d+)": r"--batch-size \1",
     r"\baccumulation=(\d+)": r"--accumulation \1",
-    r"\bpatience=(\d+)": r"--patience \1",
-    r"pass validation=\.\.\.": "add --estimate-on held-out",
     r"a larger held_out_share than [\d.]+, or estimate_on='cross-fitted'": (
         "--estimate-on cross-fitted"
     ),

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from cevit_lib.training.objective import Renewal
 
 FORMAT = 2
-KEPT = ("trace", "flat", "finished", "best")  # of a stage's progress
 FLAT_EPOCHS = 3  # so many constant epochs in a row are a collapse, not a slow start
 
 
@@ -50,11 +49,6 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
-
-    @classmethod
-    def of(cls, given: Checkpoint | str | os.PathLike | None) -> Checkpoint | None:
-        """Return the checkpoint in a folder that was named, and what is one already as it is."""
-        return cls(given) if isinstance(given, str | os.PathLike) else given
 
     def path(self, stage: str) -> Path:
         """Return the file of a stage."""
@@ -132,8 +126,12 @@ class Progress:
         self.stage, self.trainer, self.checkpoint = stage, stage.trainers[0], checkpoint
         self.identity = identity_of(self.trainer, stage.renewal) if checkpoint else {}
         self.trace: list[dict[str, Any]] = []
-        self.flat, self.finished = 0, False
-        self.best: dict[str, Any] = {"epoch": 0, "loss": float("inf"), "weights": {}}
+        self.flat = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are made."""
+        return len(self.trace) == self.trainer.recipe.epochs
 
     def resume(self) -> None:
         """Go to where the stage was interrupted; nothing happens where it never began."""
@@ -142,7 +140,7 @@ class Progress:
         if stored is None:
             return
         source = self.checkpoint.path(trainer.stage)
-        vars(self).update({name: stored[name] for name in KEPT})
+        self.trace, self.flat = stored["trace"], stored["flat"]
         trainer.loss.load_state_dict(stored["loss"])
         for entry in self.trace:
             if "estimate" in entry:
@@ -157,20 +155,10 @@ class Progress:
 
     def add(self, entry: dict[str, Any], constant: bool) -> bool:
         """Take in an epoch and write the checkpoint; return whether the predictor collapsed."""
-        patience = self.trainer.recipe.patience
         self.trace.append(entry)
         self.flat = self.flat + 1 if constant else 0
-        last = len(self.trace) == self.trainer.recipe.epochs
-        if self.flat == FLAT_EPOCHS or (constant and last):
+        if self.flat == FLAT_EPOCHS or (constant and self.finished):
             return True
-        if patience is not None and entry["validation_loss"] < self.best["loss"]:
-            epoch, loss = entry["epoch"], entry["validation_loss"]
-            self.best = {"epoch": epoch, "loss": loss, "weights": changing(self.trainer.model)}
-        waited = entry["epoch"] - self.best["epoch"]
-        self.finished = last or (patience is not None and waited >= patience)
-        if self.finished and self.best["epoch"]:
-            self.trainer.model.load_state_dict(self.best.pop("weights"), strict=False)
-            entry["restored_epoch"] = self.best["epoch"]
         if self.checkpoint is not None:
             self._write()
         return False
@@ -187,7 +175,7 @@ class Progress:
         ]
         torch_states = processes().everyone(torch_state(trainer.device))
         state = {"trainers": trainers, "loss": trainer.loss.state_dict(), "torch": torch_states}
-        state |= {name: getattr(self, name) for name in KEPT}
+        state |= {"trace": self.trace, "flat": self.flat}
         self.checkpoint.save(trainer.stage, self.identity, state)
 
 

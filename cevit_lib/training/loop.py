@@ -18,7 +18,7 @@ from cevit_lib.training.checkpoint import Checkpoint, Progress
 from cevit_lib.training.compiling import compare_compiled, wrongly_compiled
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
-from cevit_lib.training.seeds import fix_workspace, reproducible, torch_seeded
+from cevit_lib.training.seeds import reproducible, torch_seeded
 
 if TYPE_CHECKING:
     from cevit_lib.training.network import OneNetwork
@@ -27,13 +27,13 @@ LOG = logging.getLogger(__name__)  # one line an epoch: stage, epoch, of how man
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
 COLLAPSED = 1e-3  # outputs that vary less, in standard units, tell no patient from another
 EVALUATION_BATCH = 256
+LACK_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
     """Return the device to train on: the one named, else the first CUDA device, else the CPU.
 
-    Of several processes that train one fit together each has its own, whatever was named. A CUDA
-    device is looked for and not started: ``deterministic=True`` has something to set before that.
+    Of several processes that train one fit together each has its own, whatever was named.
 
     Raises
     ------
@@ -45,17 +45,12 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
     if device is None or str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        named = torch.device(device)
-        if named.type != "cuda":
-            torch.empty(0, device=named)
-        elif (named.index or 0) >= (count := torch.cuda.device_count()):
-            raise RuntimeError(f"CUDA devices here: {count}")
+        return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:  # a torch without a device's library asserts
         raise ParameterError(
             f"device {str(device)!r} cannot be used here ({str(error).splitlines()[0][:120]}); "
             "take auto or cpu; 'cevit doctor' lists what this machine has."
         ) from None
-    return named
 
 
 class Batches:
@@ -108,8 +103,7 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         A loss is not finite, the outputs no longer differ between patients, or the memory does not
         suffice; the message names epoch, batch, cause.
     ParameterError
-        The checkpoint belongs to another fit; or the recipe's ``patience`` has no validation loss
-        to watch.
+        The checkpoint belongs to another fit.
 
     Warns
     -----
@@ -117,11 +111,6 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         The compiled network's gradients are not the network's; it is trained uncompiled.
     """
     recipe, trainer = stage.recipe, stage.trainers[0]
-    if recipe.patience is not None and trainer.checked is None:
-        raise ParameterError(
-            f"{trainer.stage}: patience={recipe.patience} watches the validation loss; "
-            "pass validation=..."
-        )
     progress = Progress(stage, checkpoint)
     same = reproducible() if recipe.deterministic else contextlib.nullcontext()
     seeded = torch_seeded(trainer.rng, processes().index, trainer.device)
@@ -170,8 +159,6 @@ class NetworkTrainer(Trainer):
     ) -> None:
         self.model, self.loss, self.rng = network.fit.model, loss, rng
         self.device = find_device(network.device)
-        if recipe.deterministic and self.device.type == "cuda":
-            fix_workspace()  # before anything is on the GPU
         self.model.to(self.device)
         processes().same(self.model)
         loss.to(self.device)
@@ -193,8 +180,8 @@ class NetworkTrainer(Trainer):
     def backward(self, number: int, rows: np.ndarray) -> Tensor:
         try:
             return self._backward(rows)
-        except RuntimeError as error:  # torch's own OutOfMemoryError is one
-            if not _is_lack_of_memory(error):
+        except RuntimeError as error:  # torch's own OutOfMemoryError is one; the CPU has none
+            if not any(words in str(error) for words in LACK_OF_MEMORY):
                 raise
             lack = str(error).splitlines()[0]
         # raised out here, where no frame of the failed step holds its tensors any more
@@ -313,8 +300,3 @@ def outputs_of(model: nn.Module, images: Batches, rows: np.ndarray, precision: s
     if shared:
         parts = [own.to(images.device) for own in crew.everyone(torch.cat(parts).cpu())]
     return torch.cat(parts)
-
-
-def _is_lack_of_memory(error: RuntimeError) -> bool:
-    said = ("allocate memory", "not enough memory")  # of the CPU, which has no error of its own
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)

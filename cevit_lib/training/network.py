@@ -36,7 +36,7 @@ class OneNetwork(Networks):
         ``order(number)`` returns the generator of a stage: order of the patients, dropout.
     device : str or torch.device, optional
         Default: the accelerator that is there.
-    checkpoint : Checkpoint or path, optional
+    checkpoint : path, optional
         Folder of the fit's state after every epoch; the same call goes on where it was interrupted.
     folds : int
         Parts into which cross-fitting divides the training patients.
@@ -48,7 +48,7 @@ class OneNetwork(Networks):
     parts: dict[str, PairedEyes]
     order: Callable[[int], np.random.Generator]
     device: str | torch.device | None = None
-    checkpoint: Checkpoint | str | os.PathLike | None = None
+    checkpoint: str | os.PathLike | None = None
     folds: int = 3
     standardise: bool = True
 
@@ -59,7 +59,7 @@ class OneNetwork(Networks):
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
         made = Stage(self, stage, recipe, objective, order)
-        trace = train(made, Checkpoint.of(self.checkpoint))
+        trace = train(made, self.checkpoint and Checkpoint(self.checkpoint))
         recipes = {**self.fit.notes.get("recipes", {}), stage: recipe.to_dict()}
         self.fit = replace(
             self.fit,
@@ -133,9 +133,11 @@ class OneNetwork(Networks):
             "outputs": list(outputs[0].shape),
         }
         [(found, remarks)] = self.estimates(source, outputs, responses)
-        if checkpoint := Checkpoint.of(self.checkpoint):
+        if self.checkpoint:
             # on an accelerator a second run's last digits may differ: the first estimate stays
-            kept = checkpoint.first("estimate", identity, {"parameters": found.to_dict()})
+            kept = Checkpoint(self.checkpoint).first(
+                "estimate", identity, {"parameters": found.to_dict()}
+            )
             found = CopulaParameters.from_dict(kept["parameters"])
         told = {"estimator": repr(source.estimator()), "estimate_on": source.part, **remarks}
         self.fit = replace(self.fit, parameters=found, notes={**self.fit.notes, **told})

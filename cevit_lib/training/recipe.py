@@ -48,9 +48,6 @@ class Recipe:
     precision : {"auto", "float32", "bf16"}
         ``"auto"`` runs the network in bf16 autocast on CUDA and in float32 elsewhere. The loss
         never sees bf16.
-    patience : int or None
-        Stop when the validation loss has not fallen for so many epochs, and return the weights of
-        its best epoch; ``None`` trains all epochs and returns the last.
     accumulation : int
         Parts in which a batch is computed, for less memory; the steps are the same up to rounding
         (and dropout).
@@ -79,7 +76,6 @@ class Recipe:
     step_factor: float = 0.9
     clip: float | None = 1.0
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    patience: int | None = None
     accumulation: int = 1
     compiled: bool = False
     deterministic: bool = False
@@ -92,7 +88,6 @@ class Recipe:
             "step_epochs": self.step_epochs,
             "step_factor": self.step_factor,
             "accumulation": self.accumulation,
-            "patience": 1 if self.patience is None else self.patience,
             "clip": 1 if self.clip is None else self.clip,
         }
         wrong = [f"{name}={value}" for name, value in positive.items() if not value > 0]

@@ -28,13 +28,6 @@ from cevit_lib.training.fit import NOT_CLINICAL, Fit
 from cevit_lib.training.scaling import Standardisation
 
 DESCRIPTION, TENSORS = "model.json", "tensors.pt"
-#: Options that models of version 0.1.0 name in their description, and the one value that is left.
-FORMER_OPTIONS = {
-    "adapter_bottleneck": 1,
-    "adapter_weight": "trainable",
-    "lora_alpha": None,
-    "lora_dropout": 0.0,
-}
 
 
 def save_model(fit: Fit, folder: str | os.PathLike) -> Path:
@@ -178,12 +171,6 @@ def _rebuild(stored: dict[str, Any], weights: Any, backbone: nn.Module | None) -
 
     configuration = dict(stored["encoder"])
     kwargs = configuration.pop("backbone_kwargs")
-    for name, left in FORMER_OPTIONS.items():
-        if (given := configuration.pop(name, left)) != left:
-            raise DataError(
-                f"this model was trained with {name}={given!r}, which only version 0.1.0 of "
-                "cevit_lib knows; predict with that version, or fit it again."
-            )
     configuration |= {key: stored["preprocessing"][key] for key in ("mean", "std")}
     if backbone is not None:
         configuration["backbone"] = backbone

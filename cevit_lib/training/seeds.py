@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from cevit_lib.errors import ParameterError
-
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
+# :func:`reproducible` needs it, and cuBLAS reads it only once, when it starts
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 @dataclass(frozen=True)
@@ -39,27 +37,6 @@ def streams(seed: int, *key: int) -> Streams:
     return Streams(*(np.random.default_rng(child) for child in children))
 
 
-def fix_workspace() -> None:
-    """Give cuBLAS the fixed workspace that :func:`reproducible` needs, before anything is on a GPU.
-
-    Raises
-    ------
-    ParameterError
-        CUDA runs already without the variable.
-    """
-    if not torch.cuda.is_available() or os.environ.get(WORKSPACE) in DETERMINISTIC_WORKSPACES:
-        return
-    if torch.cuda.is_initialized():
-        raise ParameterError(
-            f"deterministic=True: CUDA has started in this process without {WORKSPACE}, and cuBLAS "
-            "reads it only "
-            "once. Call cevit_lib.training.seeds.fix_workspace() before anything is on the GPU, "
-            "or set "
-            f"{WORKSPACE}={DETERMINISTIC_WORKSPACES[0]} before the program or the kernel starts."
-        )
-    os.environ[WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
-
-
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
     """Let only algorithms run whose sums have a fixed order, so that one seed on one device gives
@@ -72,8 +49,8 @@ def reproducible() -> Iterator[None]:
     much, and the page on the simulation has what it found. Other devices, other versions of torch
     and other numbers of processes still give other last digits.
 
-    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts: see :func:`fix_workspace`, which every
-    fit calls before its network is on the device, and ``cevit run`` before its kernel starts.
+    cuBLAS reads ``CUBLAS_WORKSPACE_CONFIG`` when it starts. This module sets it where nobody did:
+    import it before anything is on a GPU.
     """
     before = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -89,17 +66,10 @@ def reproducible() -> Iterator[None]:
 def torch_seeded(rng: np.random.Generator, process: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generators (dropout draws from them) from ``rng`` inside the block only.
 
-    ``process`` is the number of one of several that train together: each drops other units. Of
-    several CUDA devices only ``device`` is seeded. (MPS has no state to give back: it stays
-    seeded.)
+    ``process`` is the number of one of several that train together: each drops other units. After
+    the block the CPU and a CUDA ``device`` are as they were; other devices stay seeded.
     """
     seed = (int(rng.integers(2**63)) + process) % 2**63
-    cards = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cards):
-        torch.default_generator.manual_seed(seed)
-        for card in cards:
-            with torch.cuda.device(card):
-                torch.cuda.manual_seed(seed)
-        if device.type == "mps":
-            torch.mps.manual_seed(seed)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
         yield

@@ -19,7 +19,6 @@ from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes, hold_out
 from cevit_lib.errors import DataError, ParameterError
 from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree
-from cevit_lib.training.checkpoint import Checkpoint
 from cevit_lib.training.fit import Fit
 from cevit_lib.training.network import OneNetwork
 from cevit_lib.training.objective import Objective, Renewal, Source
@@ -164,7 +163,7 @@ def fit_feasible_cevit(
     *,
     rng: np.random.Generator,
     device: str | torch.device | None = None,
-    checkpoint: Checkpoint | str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike | None = None,
     preset: Literal["paper"] | None = None,
     **settings: Any,
 ) -> FeasibleFit:
@@ -181,7 +180,7 @@ def fit_feasible_cevit(
         All randomness of the fit.
     device : str or torch.device, optional
         Default: the accelerator that is there.
-    checkpoint : Checkpoint or path, optional
+    checkpoint : path, optional
         Folder of the fit's state: killed at any moment and called again, with the same network,
         data and seed, the fit goes on after its last whole epoch; on a CPU it ends bit for bit as
         if it had never stopped.
