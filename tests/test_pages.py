@@ -11,7 +11,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_output as output
 
-from cevit_lib.errors import NotebookError
+from cevit_lib.clinic.style import mark_smoke, new_figure
+from cevit_lib.records import badge, load_records
+from studies.verdicts import CLAIMS
 from tools import inputs, pages
 from tools.dress import DIRTY_MARK, SMOKE_MARKS, dress, scan
 
@@ -35,14 +37,24 @@ def test_the_book_builds_with_warnings_as_errors(stages):
     assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
 
 
-def test_every_record_that_a_rule_names_is_shown(stages):
-    """By a page of evidence: the page of verdicts reads them all."""
-    from studies.verdicts import CLAIMS
+@pytest.fixture(scope="module")
+def read(stages) -> dict[str, list[str]]:
+    """What each page of the book said that it read; it is made again when that changes."""
+    names = [page.stem for page in pages.chapters(ROOT)]
+    return {n: json.loads((ROOT / "build/executed" / f"{n}.json").read_text()) for n in names}
 
-    chapters = [page.stem for page in pages.chapters(ROOT) if page.stem != "verdicts"]
-    lists = [(ROOT / "build" / "executed" / f"{name}.json").read_text() for name in chapters]
-    read = [Path(name) for each in lists for name in json.loads(each)]
-    shown = {path.parent.name for path in read if path.parent.parent.name == "results"}
+
+def test_a_page_says_what_it_read(read):
+    """Its modules and its records, and not those of another page."""
+    records = map(str, (ROOT / "results/simulation").glob("*.json"))
+    own = {str(ROOT / "studies/simulation/tables.py"), *records}
+    assert own <= set(read["simulation"]) and not own & set(read["data"])
+
+
+def test_every_record_that_a_rule_names_is_shown(read):
+    """By a page of evidence: the page of verdicts reads them all."""
+    files = [Path(name) for page in read.keys() - {"verdicts"} for name in read[page]]
+    shown = {path.parent.name for path in files if path.parent.parent.name == "results"}
     named = {study for claim in CLAIMS for study in claim.studies}
     assert not named - shown, "drawn by no page but that of verdicts"
 
@@ -134,15 +146,11 @@ def test_what_may_not_be_published_is_refused_by_name(tmp_path, planted, metadat
 
 def test_the_marks_are_those_that_the_badge_prints():
     """The scan looks for what `records.badge` and `figures.mark_smoke` really write."""
-    from cevit_lib.clinic.style import mark_smoke, new_figure
-    from cevit_lib.records import badge, load_records
-
-    (record, *_) = load_records("formula-checks")
-    assert not any(mark in badge(record) for mark in (*SMOKE_MARKS, DIRTY_MARK))
+    record = load_records("formula-checks")[0]
     worse = badge(record | {"scale": "smoke", "dirty": True})
-    assert any(mark in worse for mark in SMOKE_MARKS) and DIRTY_MARK in worse
-    figure, _ = new_figure(2.0)
-    assert any(text.get_text() in SMOKE_MARKS for text in mark_smoke(figure).texts)
+    for marks in (SMOKE_MARKS, [DIRTY_MARK]):
+        assert [any(mark in told for mark in marks) for told in (badge(record), worse)] == [0, 1]
+    assert any(text.get_text() in SMOKE_MARKS for text in mark_smoke(new_figure(2.0)[0]).texts)
 
 
 def badge_of(name):
@@ -188,18 +196,6 @@ def test_where_numbers_come_from_stands_in_one_fold_to_which_captions_lead(tmp_p
     assert caption.startswith('a <a class="cevit-source"') and caption.endswith(">record one</a>")
 
 
-def test_links_between_sources_become_links_between_pages(tmp_path, monkeypatch):
-    monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))
-    for name in ("notebooks/other.md", "book/notation.md"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("x")
-    text = "[a](other.md) [b](other.md#x) [c](notation.md) [d](../book/notation.md)"
-    unknown = " [e](lost.md) [f](https://x.org/other.md)"
-    (made,) = dressed(tmp_path, nbformat.v4.new_markdown_cell(text + unknown)).cells
-    wanted = "[a](other.ipynb) [b](other.ipynb#x) [c](../notation.md) [d](../notation.md)"
-    assert made.source == wanted + unknown
-
-
 # --- what is made again, and when
 
 
@@ -210,158 +206,81 @@ def test_an_input_that_changed_appeared_or_went_is_named(tmp_path, monkeypatch):
     names = [str(source), str(folder), "$CEVIT_DATA"]
     assert inputs.changed(memory) == {str(memory)}
     inputs.remember(memory, names, since=time.time() + 1)
-    assert inputs.changed(memory) == inputs.changed(memory, names) == set()
-    (folder / "r.json").write_text("{}")
-    source.write_text("two")
-    monkeypatch.setenv("CEVIT_DATA", "elsewhere")
-    assert inputs.changed(memory) == set(names)
-    inputs.remember(memory, names, since=time.time() - 60)  # edited while the page ran
-    assert inputs.changed(memory, [source, "new"]) == {"new", *names}
-    inputs.remember(memory, names, since=time.time() - 60, made=source)
-    assert inputs.changed(memory) == set()
+    assert inputs.changed(memory, names) == set()
+    (folder / "r.json").touch()
     source.unlink()
-    assert inputs.changed(memory) == {str(source)}
+    monkeypatch.setenv("CEVIT_DATA", "elsewhere")
+    assert inputs.changed(memory) == set(names) and "new" in inputs.changed(memory, ["new"])
+    source.write_text("edited while the page ran")
+    for made, named in ((None, {str(source)}), (source, set())):
+        inputs.remember(memory, names, since=time.time() - 60, made=made)
+        assert inputs.changed(memory) == named
 
 
-def test_a_page_says_what_it_read(tmp_path):
-    """Modules, records and the data folder, and no file that belongs to another page or to
-    nobody."""
-    (tmp_path / "page.md").write_text(
-        """```{code-cell} ipython3
-:tags: [parameters]
-
-study: str = "formula-checks"
-```
-
-```{code-cell} ipython3
-from cevit_lib.runner import check_parameters, finished
-check_parameters({"study": str}, globals())
-```
-
-```{code-cell} ipython3
-from cevit_lib.paths import data_folder
-from cevit_lib.records import load_records
-load_records(study)
-try:
-    data_folder("nothing")
-except Exception:
-    pass
-```
-
-```{code-cell} ipython3
-:tags: [remove-cell]
-
-finished()
-```
-"""
-    )
-    assert pages.execute([tmp_path / "page.md"], tmp_path, "stored") == {"page": None}
-    read = json.loads((tmp_path / "page.json").read_text())
-    records = ROOT / "results" / "formula-checks"
-    assert "$CEVIT_DATA" in read and str(records) in read
-    assert {str(path) for path in records.glob("*.json")} <= set(read)
-    modules = {Path(name).name for name in read if name.endswith(".py")}
-    assert {"paths.py", "store.py", "parameters.py"} <= modules and "density.py" not in modules
-    assert not [name for name in read if "results" in name and "formula-checks" not in name]
+# --- planted faults
 
 
-def test_a_chapter_without_source_is_named(tmp_path):
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "_toc.yml").write_text(
-        "format: jb-book\nroot: a\nchapters:\n- file: book/executed/lost\n- file: book/notation\n"
-    )
-    with pytest.raises(NotebookError, match="lost.md"):
-        pages.chapters(tmp_path)
-
-
-# --- planted faults in a small book with the project's own settings
-
-
-def small_book(folder: Path, text: str) -> Path:
-    """A book of one chapter with the project's `_config.yml`, its styles and its bibliography."""
-    shutil.copy(ROOT / "_config.yml", folder)
-    shutil.copytree(ROOT / "assets", folder / "assets")
-    (folder / "book").mkdir()
-    shutil.copytree(ROOT / "book" / "_templates", folder / "book" / "_templates")
-    shutil.copy(ROOT / "book" / "references.bib", folder / "book")
-    (folder / "_toc.yml").write_text(
-        "format: jb-book\nroot: book/preface\nchapters:\n- file: book/executed/chapter\n"
-    )
-    (folder / "book" / "preface.md").write_text("# A book\n\n```{bibliography}\n```\n")
-    (folder / "book" / "executed").mkdir()
-    made = notebook(
-        nbformat.v4.new_markdown_cell(text),
-        cell("1 + 1", [said("2")]),
-        kernelspec={"name": "python3", "display_name": "Python 3", "language": "python"},
-    )
-    nbformat.write(made, folder / "book" / "executed" / "chapter.ipynb")
-    return folder
-
-
-GOOD_TEXT = """# A chapter
+GOOD_TEXT = """# A book
 
 See {cite}`genz2004numerical` and {eq}`eq-one`.
 
 $$
 a = b
 $$ (eq-one)
+
+```{bibliography}
+```
 """
+PLANTED = {
+    "nobody1999nothing": "{cite}`nobody1999nothing`",
+    "no-such-label": "{ref}`no-such-label`",
+    "eq-none": "{eq}`eq-none`",
+    "unheard-of": "{term}`unheard-of`",
+    "no_such_picture.png": "![x](no_such_picture.png)",
+}
 
 
-def test_a_small_book_builds_once_a_changed_page_alone_and_what_is_missing_is_named(
+def test_a_book_is_built_once_a_changed_page_alone_and_what_is_missing_is_named(
     tmp_path, monkeypatch
 ):
-    book = small_book(tmp_path, GOOD_TEXT)
-    assert pages.render(book) is None
-    assert (book / "_build" / "html" / "index.html").is_file()
+    """A book of one page with the project's `_config.yml`, its styles and its bibliography."""
+    for folder in ("assets", "book/_templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    for name in ("_config.yml", "book/references.bib"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/preface\n")
+    (tmp_path / "book" / "preface.md").write_text(GOOD_TEXT)
+    assert pages.render(tmp_path) is None
+    assert (tmp_path / "_build" / "html" / "index.html").is_file()
     called, real = [], pages.jupyter_book
     monkeypatch.setattr(pages, "jupyter_book", lambda *given: called.append(given) or real(*given))
-    assert pages.render(book) is None and not called
-    (book / "book" / "preface.md").write_text("# Another\n\n```{bibliography}\n```\n")
-    assert pages.render(book) is None and "--all" not in called[0]
-    assert "Another" in (book / "_build" / "html" / "book" / "preface.html").read_text()
-    planted = {
-        "nobody1999nothing": "{cite}`nobody1999nothing`",
-        "no-such-label": "{ref}`no-such-label`",
-        "eq-none": "{eq}`eq-none`",
-        "unheard-of": "{term}`unheard-of`",
-        "no_such_picture.png": "![x](no_such_picture.png)",
-    }
-    (book / "book" / "preface.md").write_text("# A book\n\n" + "\n\n".join(planted.values()))
-    with (book / "_toc.yml").open("a") as table:
-        table.write("- file: book/executed/lost\n")
-    said = pages.render(book)
-    for name in [*planted, "executed/lost"]:
-        assert name in said, f"{name} is not named in:\n{said}"
-    assert not (book / "_build" / "inputs.json").exists(), "a failed build must not count as made"
+    assert pages.render(tmp_path) is None and not called
+    (tmp_path / "book" / "preface.md").write_text(GOOD_TEXT + "\n\n".join(PLANTED.values()))
+    said = pages.render(tmp_path)
+    assert [name for name in PLANTED if name not in said] == [] and "--all" not in called[0]
+    assert not (tmp_path / "_build" / "inputs.json").exists(), "a failed build counts as made"
 
 
 def test_a_faulty_notebook_does_not_get_into_the_book(tmp_path, monkeypatch):
     """A page that failed leaves neither itself nor an older one of its name behind, and no book is
     built."""
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "cevit_lib").mkdir()
+    for folder in ("cevit_lib", "notebooks", "book/executed"):
+        (tmp_path / folder).mkdir(parents=True)
     listed = "format: jb-book\nroot: book/preface\nchapters:\n"
     for name in ("fine", "smoked", "unwritten", "broken"):
-        (tmp_path / "notebooks" / f"{name}.md").write_text("x")
+        (tmp_path / "notebooks" / f"{name}.md").touch()
         listed += f"- file: book/executed/{name}\n"
     (tmp_path / "_toc.yml").write_text(listed)
     final = tmp_path / "book" / "executed"
-    final.mkdir(parents=True)
-    (final / "broken.ipynb").write_text("an older state")
-    (final / "gone.ipynb").write_text("no longer in the contents")
+    for name in ("broken", "no_longer_in_the_contents"):
+        (final / f"{name}.ipynb").touch()
 
     def run(sources, folder, scale):
-        folder.mkdir(parents=True, exist_ok=True)
-        for source in sources:
-            if source.stem == "unwritten":
-                continue
-            outputs = [said("SMOKE RUN · record")] if source.stem == "smoked" else []
-            nbformat.write(notebook(cell(outputs=outputs)), folder / f"{source.stem}.ipynb")
-            (folder / f"{source.stem}.json").write_text("[]")
-        return {
-            source.stem: "cell 3 failed" if source.stem == "broken" else None for source in sources
-        }
+        folder.mkdir(parents=True)
+        for name, text in {"fine": "2", "smoked": "SMOKE RUN · record", "broken": "2"}.items():
+            nbformat.write(notebook(cell(outputs=[said(text)])), folder / f"{name}.ipynb")
+            (folder / f"{name}.json").write_text("[]")
+        return dict.fromkeys(source.stem for source in sources) | {"broken": "cell 3 failed"}
 
     monkeypatch.setattr(pages, "execute", run)
     monkeypatch.setenv("CEVIT_ROOT", str(tmp_path))

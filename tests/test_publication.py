@@ -4,20 +4,16 @@ promises."""
 import ast
 import doctest
 import importlib
-import json
 import pkgutil
 import re
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
 
 import cevit_lib
-from cevit_lib import __version__
-from cevit_lib.errors import NotebookError
 from tools import pages, publication, reference, sphinx_extension
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,39 +33,18 @@ def test_every_name_of_the_notation_page_is_in_the_library():
 def test_every_room_of_the_library_stands_in_the_reference():
     found = {module.name for module in pkgutil.iter_modules(cevit_lib.__path__)}
     assert found - {"paths", "edge"} == set(reference.rooms(ROOT)), "give it its line in _toc.yml"
-    assert ":value: 0.001" in reference.room_page("copula")
 
 
 def test_buttons_lead_to_a_notebook_that_is_written_and_to_the_source_of_a_page():
     """Colab opens what the workflow writes from a committed copy; the reference has no source."""
-    committed = {path.stem for path in (ROOT / "notebooks" / "ipynb").glob("*.ipynb")}
     for name in pages.contents(ROOT):
-        own = Path(name).name
         colab = sphinx_extension.colab_address(name, "owner/name")
         source = sphinx_extension.source_address(name, "owner/name")
-        there = f"{sphinx_extension.COLAB}/owner/name/blob/colab/{own}.ipynb"
-        assert colab == (there if "/executed/" in name else None)
-        assert own in committed or colab is None
-        place = (source or "").removeprefix("https://github.com/owner/name/edit/main/")
-        assert source is None if "/api/" in name else (ROOT / place).is_file()
-
-
-def test_the_archives_of_a_release_hold_notebooks_and_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(publication, "project_root", lambda: tmp_path)
-    with pytest.raises(NotebookError, match="run make book first"):
-        publication.write_assets(tmp_path / "release")
-    names = ("book/executed/data.ipynb", "results/study/record.json")
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("{}")
-    for made, name in zip(publication.write_assets(tmp_path / "release"), names, strict=True):
-        assert __version__ in made.name and name in zipfile.ZipFile(made).namelist()
-
-
-def test_a_missing_browser_is_named_with_its_remedy(monkeypatch, tmp_path):
-    monkeypatch.setenv("CEVIT_CHROMIUM", "no-such-browser")
-    with pytest.raises(NotebookError, match="apt-get install chromium"):
-        publication.write_pdf(tmp_path / "book.pdf")
+        assert (colab is None, source is None) == ("/executed/" not in name, "/api/" in name)
+        if colab:
+            assert (ROOT / "notebooks" / "ipynb" / Path(colab).name).is_file()
+        if source:
+            assert (ROOT / source.split("/edit/main/")[1]).is_file()
 
 
 def test_links_between_pages_stay_within_the_one_page():
@@ -98,22 +73,6 @@ def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
     assert set(re.findall(r'<b id="([^"]+)"', text)) == {"exercises", first, own, "alone"}
 
 
-def test_the_title_page_names_version_authors_licence_and_the_paper():
-    text = publication.with_front_page(
-        '<div id="jb-print-docs-body" class="x">\n<h1>Old</h1><p>kept</p></div>'
-    )
-    assert "Old" not in text and "kept" in text
-    for wanted in (
-        f"Version {__version__}",
-        "CC BY 4.0",
-        "BSD-3-Clause",
-        "contributors",
-        "Chong Zhong",
-        "https://doi.org/",
-    ):
-        assert wanted in text
-
-
 @pytest.mark.parametrize("package", reference.rooms(ROOT))
 def test_the_examples_of_the_reference_run(package):
     module = importlib.import_module(f"cevit_lib.{package}")
@@ -126,40 +85,10 @@ def test_the_examples_of_the_reference_run(package):
         assert not done.failed, place
 
 
-def test_names_that_share_a_description_keep_it_and_their_underscore():
-    lines = [
-        ":ivar low, high: Limits.",
-        ":vartype low, high: float",
-        ":ivar draws_: Kept.",
-        ":param a: Left.",
-    ]
-    sphinx_extension._fields_as_written(None, "class", "x", None, None, lines)
-    assert lines == [
-        ":ivar low,high: Limits.",
-        ":vartype low,high: float",
-        r":ivar draws\_: Kept.",
-        ":param a: Left.",
-    ]
-
-
 def test_every_action_is_pinned_to_a_commit():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for used in re.findall(r"uses: *(.+)", path.read_text()):
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", used), f"{path.name}: {used}"
-
-
-def test_zenodo_says_what_the_citation_file_says():
-    zenodo = json.loads((ROOT / ".zenodo.json").read_text())
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert (
-        zenodo["title"] == citation["title"]
-        and zenodo["version"] == citation["version"] == __version__
-    )
-    assert zenodo["license"] == citation["license"] and zenodo["upload_type"] == "software"
-    assert {each["name"] for each in zenodo["creators"]} == {
-        each["name"] for each in citation["authors"]
-    }
-    assert zenodo["keywords"] == citation["keywords"]
 
 
 def workflow() -> dict:
