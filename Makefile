@@ -14,7 +14,7 @@ help:
 	@echo "make test                    tests, a smoke run of every notebook, the book with warnings as errors"
 	@echo "make run NB=name SCALE=smoke one notebook into build/run (ARGS='-p name value' for more parameters)"
 	@echo "make student                 notebooks without solutions and all that they need, a zip in build/student"
-	@echo "make slides                  slides of every chapter, in build/slides; they work offline"
+	@echo "make slides                  slides of six sessions, in build/slides; they work offline"
 	@echo "make pdf                     the book as one file, _build/cevit.pdf; printed by an installed Chromium"
 	@echo "make site                    all of these, the last three put beside the book, as the site has them"
 	@echo "make colab REPOSITORY=o/n    notebooks with a set-up cell for Colab, in build/colab"

@@ -1,88 +1,122 @@
-"""Slides, made from the chapters: the gist of each section, without a network."""
+"""Slides: decks from an author's hand, with panels of executed pages, without a network; and the
+six sessions that they are for."""
 
+import base64
 import re
+from html import unescape
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell as code
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from cevit_lib.errors import NotebookError
-from tools import teaching
+from tools import handout, pages, teaching
 from tools.sphinx_extension import copy_mathjax
 
 ROOT = Path(__file__).resolve().parents[1]
+DECKS = sorted((ROOT / teaching.DECKS).glob("*.md"))
+SOURCES = "\n".join(page.read_text() for page in pages.chapters(ROOT))
+PANEL = re.compile(r"^!\[.*?\]\(([\w-]+).*\)$", re.MULTILINE)
+SLIDES = [each for deck in DECKS for each in deck.read_text().split("\n## ")[1:]]
+TOLD = [each for each in SLIDES if not re.match("Exercise|Find the bug|Three lines|Move", each)]
+SVG = '<svg width="200pt" height="100pt" viewBox="0 0 200 100"></svg>'
 
 
-def markdown(text):
-    """A cell in whose source three apostrophes stand for a fence."""
-    return nbformat.v4.new_markdown_cell(text.replace("'''", "```"))
+def figure(name: str, **data: str):
+    options = {"figure": {"name": name}, "image": {"alt": 'A "rise"'}}
+    outputs = [new_output("display_data", data=data)]
+    return new_code_cell("draw()", outputs=outputs, metadata={"mystnb": options})
 
 
-LINK = '<a class="cevit-source" href="#provenance" title="r">record</a>'
-FIGURE = {"figure": {"caption": f"A curve $x^2$. {LINK}"}, "image": {"alt": "The curve rises"}}
-PAGE = nbformat.v4.new_notebook(
-    cells=[
-        markdown(
-            "(x)=\n# A title\n\n**What is asked?** An answer.\n\n"
-            "'''{admonition} Goals\nNot on a slide.\n'''"
-        ),
-        code("scale: str = 'stored'", metadata={"tags": ["parameters"]}),
-        markdown(
-            "## Matter\n\nFirst {term}`copula`, see {eq}`eq-gain`. Second. "
-            "Third sentence stays away.\n\n"
-            "'''{math}\n:label: eq-a\na = \\given b\n'''"
-        ),
-        code(
-            "draw()",
-            outputs=[nbformat.v4.new_output("display_data", data={"image/png": "aGk="})],
-            metadata={"mystnb": FIGURE},
-        ),
-        markdown(
-            "## Exercises\n\n'''{exercise-start}\n:label: ex-a\n'''\n**One** (easy). Do it.\n"
-            "'''{exercise-end}\n'''\n\n"
-            "'''{solution-start} ex-a\n:class: dropdown\n'''\nThe answer is 42."
-        ),
-        code("secret = 42"),
-        markdown(
-            "'''{solution-end}\n'''\n\n"
-            "'''{exercise-start}\n:label: ex-b\n'''\n**Two** (hard). In words.\n"
-            "'''{exercise-end}\n'''\n\n"
-            "'''{solution-start} ex-b\n:class: dropdown\n'''\nBecause 43.\n"
-            "'''{solution-end}\n'''\n\n## Where to go\n\nHome."
-        ),
-        code("finished()"),
-    ]
-)
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> dict:
+    """Panels of a small executed page."""
+    words = (
+        "'''{math}\n:label: eq-a\na = \\given b\n'''\n\n'''{exercise-start}\n:label: ex-a\n'''\n"
+        "**One** (easy).\n\n'''python\nbug()\n'''\n\n'''{exercise-end}\n'''\n\n'''{solution-start} "
+        "ex-a\n'''\n42\n'''{solution-end}\n'''"
+    )
+    live = "<style></style><svg></svg><script>move()</script>"
+    drawn = {"image/svg+xml": SVG, "text/plain": "Figure"}
+    cells = [new_markdown_cell(words.replace("'''", "```")), figure("fig-a", **drawn)]
+    cells.append(figure("fig-live", **{"text/html": live, "image/png": "aGk="}))
+    page = tmp_path_factory.mktemp("page") / "page.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
+    return teaching.panels([page])
 
 
-def test_a_slide_has_the_gist_the_equation_and_the_figure_and_no_code():
-    html = teaching.slide_deck(PAGE)
-    assert "What is asked?</strong> An answer." in html and "provenance" not in html
-    assert "First copula, see <em>the equation</em>. Second." in html
-    assert "Third sentence" not in html and r"\[a = \,|\, b\]" in html
-    assert 'alt="The curve rises"' in html and r"\(x^2\)" in html
-    assert "<strong>One</strong> (easy)" in html and "42" not in html and "43" not in html
-    assert "draw()" not in html and "scale: str" not in html and "Not on a slide" not in html
+def test_a_slide_has_its_panel_and_its_notes_beside_it(known):
+    html = teaching.slide_deck(
+        "# T & U\n\n## A\n\n![](eq-a)\n\n![](ex-a)\n\nNote: Say *so*.", known
+    )
+    assert "<title>T &amp; U</title>" in html and r"\[a = \,|\, b\]" in html
+    assert "<strong>One</strong> (easy)" in html and "bug()" in html and "42" not in html
+    shown, notes = html.split('<aside class="notes">')
+    assert "Say <em>so</em>." in notes and "Say" not in shown
+    with pytest.raises(NotebookError, match="shows fig-none"):
+        teaching.slide_deck("# T\n\n## A\n\n![](fig-none)", known)
 
 
-def test_a_slide_ends_before_the_sentence_that_introduces_an_output():
-    lines = "## Three lines to remember\n\n- One.\n- Two: three.\n\nThe answer, from the records:"
-    html = teaching.slide_deck(nbformat.v4.new_notebook(cells=[PAGE.cells[0], markdown(lines)]))
-    assert "Two: three." in html and "from the records" not in html
+def test_one_panel_of_a_figure_is_cut_out_and_a_live_one_stays_live(known):
+    cut = "![only this](fig-a#xywh=percent:50,0,50,100)"
+    html = teaching.slide_deck(f"# T\n\n![](fig-a)\n\n{cut}\n\n![](fig-live)", known)
+    found = re.findall(r'base64,(\S+)" alt="([^"]+)"', html)
+    boxes = [re.search('viewBox="(.*?)"', base64.b64decode(svg).decode())[1] for svg, _ in found]
+    assert boxes == ["0 0 200 100", "100 0 100 100"]
+    assert [unescape(alt) for _, alt in found] == ['A "rise"', "only this"]
+    assert "<script>move()</script>" in html
 
 
-def test_an_equation_of_a_subsection_stays_there():
-    assert "$$" not in teaching.gist("Words.\n\n### Below\n\nMore.\n\n$$\na\n$$")
-    assert "$$" in teaching.gist("Words.\n\n$$\na\n$$\n\n### Below\n\nMore.")
+def test_a_slide_has_a_finding_at_most_three_lines_and_notes():
+    for slide in SLIDES:
+        shown, _, notes = slide.partition("\nNote: ")
+        lines = re.findall(r"^- ", shown, re.MULTILINE)
+        assert len(lines) <= 3 and len(PANEL.findall(shown)) <= 1 and notes, slide
 
 
-def test_slides_load_nothing_from_elsewhere(tmp_path):
-    html = teaching.slide_deck(PAGE)
+def test_a_slide_that_states_a_gain_says_where_it_fails():
+    gains = re.compile(r"\b(gain(s|ed)?|better|helps?|settles|mends|foretells|can be learnt)\b")
+    stated = [each for each in TOLD if gains.search(each.partition("\nNote: ")[0])]
+    assert len(stated) >= 6
+    silent = [each for each in stated if not re.search(r"\*\*[^*]+:\*\*", each)]
+    assert not silent, "a slide states a gain and no limit"
+
+
+def test_what_a_slide_states_stands_in_a_chapter():
+    """Code line by line, numbers, panels, and words of exercises that it leads to."""
+    places = handout.places(ROOT)
+    for slide in SLIDES:
+        shown = slide.partition("\nNote: ")[0]
+        code = re.findall(r"^```python\n(.*?)^```$", shown, re.MULTILINE | re.DOTALL)
+        lines = [line.strip() for line in "".join(code).splitlines()]
+        numbers = re.findall(r"\d*\.\d+|\d{3,}|\d+ %", re.sub("xywh.*", "", shown))
+        lost = [each for each in lines + numbers if each not in SOURCES]
+        assert not lost and set(PANEL.findall(slide)) <= set(places), slide
+        for title, label in re.findall(r"\{ref\}`([^`<]+) <(ex-[\w-]+)>`", slide):
+            assert title.lower() in places[label][0].lower(), f"{label} has another title"
+
+
+def test_no_space_is_eaten_where_lines_join(known):
+    text = "It lies below\n.02 and *so*\n**on** for $x$\n`code`, {term}`a copula`\n{ref}`data`."
+    html = teaching.slide_deck(f"# T\n\n{text}", known)
+    said = re.sub(
+        "<[^>]+>", "", html[html.index('<div class="slides">') : html.rindex("<script src")]
+    )
+    assert (
+        said.split() == r"T It lies below .02 and so on for \(x\) code, a copula The data.".split()
+    )
+
+
+@pytest.mark.parametrize("deck", DECKS, ids=lambda path: path.stem)
+def test_a_deck_leads_to_and_loads_what_is_there(deck, tmp_path):
+    text = deck.read_text()
+    html = teaching.slide_deck(text, dict.fromkeys(PANEL.findall(text), ("", "")))
     copy_mathjax(tmp_path / "mathjax")
     for address in re.findall(r'(?:src|href)="([^"]+)"', html):
         beside = [folder / address for folder in (ROOT / "assets", tmp_path)]
-        assert address.startswith("data:") or any(path.is_file() for path in beside), address
+        own = ROOT / teaching.DECKS / address.replace(".html", ".md")
+        assert any(path.is_file() for path in [*beside, own]), address
     for style in (ROOT / "assets" / "reveal").glob("*.css"):
         assert not re.search(r"url\((?!['\"]?data:)|@import", style.read_text())
 

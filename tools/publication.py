@@ -3,7 +3,7 @@
 Commands, each a word after ``python -m tools.publication``::
 
     student              build/student/, chapters without solutions and what they need, and its zip
-    slides               build/slides/*.html, from the executed pages; they work offline
+    slides               build/slides/*.html, decks with figures of executed pages; they work offline
     pdf                  _build/cevit.pdf; needs a built book and Chromium
     colab owner/name     build/colab/*.ipynb, each with a set-up cell
     assets               build/release/*.zip: executed notebooks, records
@@ -226,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, make in {
         "student": lambda given: write_student(root / "build" / "student", public),
-        "slides": lambda given: write_slides(root / "build" / "slides"),
+        "slides": lambda given: write_slides(root / "build" / "slides", public),
         "pdf": lambda given: [write_pdf(root / "_build" / "cevit.pdf")],
         "colab": lambda given: write_handouts(
             root / "build" / "colab", given.repository, solutions=True

@@ -1,7 +1,10 @@
-"""Slides, made from the chapters and never written (``tools.publication`` has the command).
+"""Slides: decks that an author wrote, in ``book/slides`` (``tools.publication`` has the command).
 
-A slide is a section: its first sentences, its first equation and its figures; parameters and code
-stay in the notebook.
+A deck is Markdown. ``## A finding`` begins a slide; a picture whose address is a label of the book,
+``![](fig-gain)``, ``![](eq-gain)`` or ``![](ex-gain)``, is its panel: a figure, an equation or an
+exercise of an executed page, live where the page's is. One panel of a figure is named as in the
+W3C's media fragments, ``![what it shows](fig-gain#xywh=percent:0,0,50,100)``: left, top, width,
+height. What follows ``Note:`` is the speaker's.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import base64
 import re
 import shutil
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -16,90 +20,96 @@ import nbformat
 
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
-from tools.handout import places, plain_markdown
+from tools.handout import plain_markdown
 from tools.pages import EXECUTED, chapters
-from tools.sphinx_extension import copy_mathjax
+from tools.sphinx_extension import copy_mathjax, site_address
 
-_DIRECTIVE = re.compile(r"^```\{(?!math)[^}]*\}.*?^```$", re.MULTILINE | re.DOTALL)
-_SOURCE = re.compile(r' <a class="cevit-source".*?</a>')  # to a fold that no slide has
-_TASK = re.compile(
-    r"^(\*\*.+?\*\* \((?:easy|medium|hard)\)\. .*?)(?=^```)", re.MULTILINE | re.DOTALL
+DECKS = Path("book/slides")
+_SLIDE = re.compile(r"^## ", re.MULTILINE)
+_PICTURE = re.compile(r'<p><img src="([^"#]+)(?:#xywh=percent:([\d.,]+))?" alt="([^"]*)" /></p>')
+_SIZE = re.compile(r'width="[\d.]+pt" height="[\d.]+pt" viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_LABELLED = (
+    re.compile(r"^```\{math\}\n:label: ([\w-]+)\n.*?^```$", re.MULTILINE | re.DOTALL),
+    re.compile(
+        r"^```\{exercise-start\}\n:label: ([\w-]+)\n.*?^```\{exercise-end\}\n```$",
+        re.MULTILINE | re.DOTALL,
+    ),
 )
-# a last line that introduces what a cell prints
-_TO_AN_OUTPUT = re.compile(r"\n\n[^\n*-][^\n]*:\s*\Z")
 
 
-def plain(text: str) -> str:
-    """Return a section's words and equations, links as the titles that they lead to."""
-    return plain_markdown(_DIRECTIVE.sub("", text))
-
-
-def gist(text: str) -> str:
-    """The first two sentences of the first paragraph of prose, and the first displayed equation."""
-    text = plain(text)
-    # an equation of a subsection needs its words
-    equation = re.search(r"\$\$.*?\$\$", text.partition("\n### ")[0], re.DOTALL)
-    prose = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
-    paragraph = re.search(r"^[^|>#\s](?:.+\n?)+", prose, re.MULTILINE)
-    words = " ".join(paragraph[0].split()) if paragraph else ""
-    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z*`$])", words)
-    return f"{' '.join(sentences[:2])}\n\n{equation[0] if equation else ''}"
-
-
-def sections(notebook) -> list[tuple[str, str, list[str]]]:
-    """Title, prose and figures (as HTML) of each section; the first is the head."""
-    found = [["", "", []]]
-    for cell in notebook.cells:
+def panels(pages: Iterable[Path], site: str | None = None) -> dict[str, tuple[str, str]]:
+    """Return label -> HTML or SVG, and alternative text, of each figure, equation and exercise of
+    executed pages."""
+    found = {}
+    for cell in (cell for page in pages for cell in nbformat.read(page, 4).cells):
+        options = cell.metadata.get("mystnb", {})
         if cell.cell_type == "markdown":
-            head, *rest = re.split(r"^## ", cell.source, flags=re.MULTILINE)
-            found[-1][1] += "\n\n" + head
-            found += [[*part.partition("\n")[::2], []] for part in rest]
-        else:
-            found[-1][2] += _figures(cell)
-    return [(title.strip(), text, figures) for title, text, figures in found]
+            for each in (each for kind in _LABELLED for each in kind.finditer(cell.source)):
+                found[each[1]] = _html(plain_markdown(each[0], site)), ""
+        elif name := options.get("figure", {}).get("name"):
+            data = {kind: content for each in cell.outputs for kind, content in each.data.items()}
+            if drawn := data.get("text/html") or data.get("image/svg+xml"):
+                found[name] = "".join(drawn), options["image"]["alt"]
+    return found
 
 
-def _figures(cell) -> list[str]:
-    options = cell.metadata.get("mystnb", {})
-    caption = _SOURCE.sub("", options.get("figure", {}).get("caption", ""))
-    alt = escape(options.get("image", {}).get("alt", ""), quote=True)
-    made = []
-    for data in (output.get("data", {}) for output in cell.outputs):
-        for kind in {"image/png", "image/svg+xml"} & set(data):
-            content = "".join(data[kind]).strip()
-            if kind == "image/svg+xml":
-                content = base64.b64encode(content.encode()).decode()
-            image = f'<img src="data:{kind};base64,{content}" alt="{alt}">'
-            made.append(f'{image}<div class="caption">{_html(plain(caption))}</div>')
-    return made
+def slide_deck(text: str, known: dict[str, tuple[str, str]], site: str | None = None) -> str:
+    """Return a deck as one HTML page; it loads ``reveal/`` and ``mathjax/`` beside it.
 
+    Parameters
+    ----------
+    text : str
+        The deck's Markdown.
+    known : dict
+        What `panels` found.
+    site : str, optional
+        Address of the published book, to which links lead.
 
-def slide_deck(notebook) -> str:
-    """Return one self-standing HTML page for a chapter; it loads ``reveal/`` and ``mathjax/``
-    beside it."""
-    (_, head, _), *rest = sections(notebook)
-    title = re.search(r"^# (.+)$", head, re.MULTILINE).group(1)
-    question = re.search(r"^\*\*.+?[?.]\*\*.*$", head, re.MULTILINE)
-    slides = [
-        f"<section><h1>{_html(title, inline=True)}</h1>"
-        f"{_html(plain(question[0]) if question else '')}</section>"
-    ]
-    for name, text, figures in rest:
-        heading = f"<h2>{_html(name, inline=True)}</h2>"
-        if name == "Exercises":
-            inner = [f"<h2>Exercise</h2>{_html(plain(task))}" for task in _TASK.findall(text)]
-        elif name == "Three lines to remember":
-            inner = [heading + _html(_TO_AN_OUTPUT.sub("", plain(text))), *figures]
-        else:
-            inner = [heading + _html(gist(text)), *figures]
-        each = "".join(f"<section>{one}</section>" for one in inner)
-        slides.append(f"<section>{each}</section>")
+    Raises
+    ------
+    NotebookError
+        A slide shows what no executed page has.
+    """
+    head, *slides = _SLIDE.split(text)
+    title = re.match(r"# (.+)", head)[1]
+    made = [_slide(each, known, site) for each in (head, *(f"## {each}" for each in slides))]
     page = Path(__file__).with_name("slides.html").read_text(encoding="utf-8")
-    page = page.replace("@title@", escape(title))
-    return page.replace("@slides@", "\n".join(slides))
+    return page.replace("@title@", escape(title)).replace("@slides@", "\n".join(made))
 
 
-def _html(text: str, inline: bool = False) -> str:
+def _slide(text: str, known: dict[str, tuple[str, str]], site: str | None) -> str:
+    def panel(found: re.Match) -> str:
+        label, part, said = found.groups()
+        if label not in known:
+            raise NotebookError(
+                f"a slide shows {label}, and no executed page has it: {text[:60]!r}"
+            )
+        content, alt = known[label]
+        if not (size := _SIZE.search(content)):
+            live = " live beside" if "<script>" in content else ""
+            return f'<div class="panel{live}">{content}</div>'
+        box = _share(part or "0,0,100,100", size)
+        svg = base64.b64encode(content.replace(size[0], f'viewBox="{box}"').encode()).decode()
+        *_, width, height = map(float, box.split())
+        tall = ' class="beside"' if width < 1.7 * height else ""
+        alt = said or escape(alt, quote=True)
+        return f'<img{tall} src="data:image/svg+xml;base64,{svg}" alt="{alt}">'
+
+    shown, _, notes = text.partition("\nNote: ")
+    html = _PICTURE.sub(panel, _html(plain_markdown(shown, site)))
+    aside = f'<aside class="notes">{_html(plain_markdown(notes, site))}</aside>' if notes else ""
+    return f'<section><div class="slide">{html}</div>{aside}</section>'
+
+
+def _share(part: str, size: re.Match) -> str:
+    """Return the view box of a part, given in per cent, of a drawing of some size."""
+    sides = [float(side) for side in size.groups()] * 2
+    return " ".join(
+        f"{float(share) / 100 * side:g}" for share, side in zip(part.split(","), sides, strict=True)
+    )
+
+
+def _html(text: str) -> str:
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
@@ -108,31 +118,30 @@ def _html(text: str, inline: bool = False) -> str:
         return f"{left}{escape(content.strip())}{right}"
 
     parser = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=formula)
-    return parser.renderInline(text) if inline else parser.render(text)
+    return parser.render(text)
 
 
-def write_slides(folder: Path) -> list[Path]:
-    """Write one HTML page for every chapter, their index, and what they load beside them.
+def write_slides(folder: Path, repository: str | None = None) -> list[Path]:
+    """Write one HTML page for every deck, with what they load beside them.
 
     Raises
     ------
     NotebookError
         A chapter was not executed yet; ``make book`` does it.
     """
-    root = project_root()
+    root, site = project_root(), site_address(repository) if repository else None
     pages = [root / EXECUTED / f"{source.stem}.ipynb" for source in chapters()]
     if missing := [page.stem for page in pages if not page.is_file()]:
         raise NotebookError(
             "slides show the figures of executed pages; "
             f"not executed: {', '.join(missing)}. Run make book first"
         )
-    shutil.copytree(root / "assets" / "reveal", folder / "reveal", dirs_exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(root / "assets" / "reveal", folder / "reveal")
     copy_mathjax(folder / "mathjax")
-    written = [folder / f"{page.stem}.html" for page in pages]
-    for page, path in zip(pages, written, strict=True):
-        path.write_text(slide_deck(nbformat.read(page, 4)), encoding="utf-8")
-    decks = [f"[{places(root)[path.stem][0]}]({path.name})" for path in written]
-    listed = _html("# Slides\n\n" + "\n".join(f"1. {deck}" for deck in decks))
-    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Slides</title>{listed}'
-    (folder / "index.html").write_text(page, encoding="utf-8")
-    return [*written, folder / "index.html"]
+    known, written = panels(pages, site), []
+    for deck in sorted((root / DECKS).glob("*.md")):
+        written.append(folder / f"{deck.stem}.html")
+        html = slide_deck(deck.read_text(encoding="utf-8"), known, site)
+        written[-1].write_text(html, encoding="utf-8")
+    return written
