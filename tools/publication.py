@@ -3,7 +3,7 @@
 Commands, each a word after ``python -m tools.publication``::
 
     student              build/student/, chapters without solutions and what they need, and its zip
-    slides               build/slides/*.html, decks with figures of executed pages; they work offline
+    slides               build/slides/*.html, with figures of executed pages; they work offline
     pdf                  _build/cevit.pdf; needs a built book and Chromium
     colab owner/name     build/colab/*.ipynb, each with a set-up cell
     assets               build/release/*.zip: executed notebooks, records
