@@ -24,8 +24,8 @@
     return (low + high) / 2;
   }
 
-  function pair(a, b, r) {  // P(U <= a, V <= b): integral over the correlation, from independence to r
-    const end = Math.asin(r), steps = 400, h = end / steps;
+  function pair(a, b, r, steps = 400) {  // P(U <= a, V <= b): integral over the correlation, from independence to r
+    const end = Math.asin(r), h = end / steps;
     const value = (t) => Math.exp(-(a * a - 2 * a * b * Math.sin(t) + b * b) / (2 * Math.cos(t) ** 2));
     let sum = value(0) + value(end);
     for (let k = 1; k < steps; k++) sum += (k % 2 ? 4 : 2) * value(k * h);
@@ -69,6 +69,28 @@
   }
 
   const weaken = (g, s) => g.map((row, i) => row.map((value, j) => (i === j ? 1 : s * value)));
+
+  // Variance of a fit on one eye over that of the joint fit, from one eye's information and the pair's [[a, b], [b, a]]; features correlated r.
+  const ratio = (own, a, b, r) => (a * a - (r * b) ** 2) / (a * own);
+
+  const gainOfLengths = (rho, r) => ratio(1, 1 / (1 - rho * rho), -rho / (1 - rho * rho), r);
+
+  function gainOfLabels(rho, r, sd) {  // a bivariate probit, its scores normal over patients
+    const root = Math.sqrt(1 - rho * rho), h = 0.25, sum = { own: 0, a: 0, b: 0, weight: 0 };
+    const [along, across] = [1 + r, 1 - r].map((k) => sd * Math.sqrt(k / 2));
+    for (let u = 0; u < 6; u += h) for (let v = 0; v * v < 30 - u * u; v += h) {  // the other three quarters are mirror images
+      const s = along * u + across * v, t = along * u - across * v, both = pair(s, t, rho, 40), p = cdf(s), q = cdf(t);
+      const weight = density(u) * density(v) * (u ? 2 : 1) * (v ? 2 : 1);
+      for (const x of [s, t]) sum.own += weight / 2 * density(x) ** 2 / (cdf(x) * cdf(-x));
+      for (const [i, j, cell] of [[1, 1, both], [1, -1, p - both], [-1, 1, q - both], [-1, -1, 1 - p - q + both]]) {
+        const ds = i * density(s) * cdf(j * (t - rho * s) / root), dt = j * density(t) * cdf(i * (s - rho * t) / root);
+        sum.a += weight * (ds * ds + dt * dt) / 2 / Math.max(cell, 1e-13);
+        sum.b += weight * ds * dt / Math.max(cell, 1e-13);
+      }
+      sum.weight += weight;
+    }
+    return ratio(sum.own / sum.weight, sum.a / sum.weight, sum.b / sum.weight, r);
+  }
 
   // --- drawing: text of an SVG from the values of the controls
   const percent = (p) => `${(100 * p).toFixed(0)} %`;
@@ -123,6 +145,22 @@
         line(at(left.mean - left.sd), 285, at(left.mean + left.sd), 285, ink);
       return { drawing, told: `fMCEM keeps the mean, ${left.mean.toFixed(2)} (line), and discards the spread (bar): a variance of ${(left.sd ** 2).toFixed(2)}, of ${(sd * sd).toFixed(2)} before the label was known (dashed).` };
     },
+    "gain": ({ rho, r, v }, { sd }) => {
+      const taken = [(x) => 1 - 1 / gainOfLengths(x, r), (x) => 1 - 1 / gainOfLabels(x, r, sd)];  // of the variance
+      const x = (value) => 40 + 320 * value, y = (share) => 310 - 280 * share, ink = ["", "7 4"], names = ["lengths", "labels"];
+      const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1].map((k) => text(x(k), 328, k) + text(18, y(k) + 5, 100 * k)).join("");
+      const curves = taken.map((f, k) => {
+        const points = Array.from({ length: 20 }, (_, i) => `${x(i / 20).toFixed(1)},${y(v * f(i / 20)).toFixed(1)}`);
+        return `<polyline points="${points.join(" ")}" stroke-width="2.5" ${drawn("currentColor", ink[k])}/>` +
+          line(60, 40 + 22 * k, 95, 40 + 22 * k, "currentColor", ink[k]) + `<text x="102" y="${45 + 22 * k}">${names[k]}</text>`;
+      });
+      const found = taken.map((f) => f(rho)), dots = found.map((f) => `<circle cx="${x(rho)}" cy="${y(v * f)}" r="6" fill="currentColor"/>`);
+      const drawing = line(40, 310, 360, 310, GREY) + line(40, 310, 40, 30, GREY) + ticks + line(x(rho), 310, x(rho), 30, GREY, "2 4") +
+        curves.join("") + dots.join("") + text(200, 352, "correlation of the two eyes' errors") +
+        text(-170, -4, "error above the floor that is taken away, %", 'transform="rotate(-90)"');
+      const said = found.map((f, k) => `${names[k]} ${percent(v * f)}`).join(", ");
+      return { drawing, told: `The dependence takes away, of the error above the floor: ${said}; of its variance: ${found.map(percent).join(" and ")}.` };
+    },
   };
 
   function start(box) {
@@ -141,9 +179,10 @@
     };
     controls.addEventListener("input", draw);
     controls.addEventListener("submit", (event) => event.preventDefault());
+    controls.addEventListener("reset", () => setTimeout(draw));  // once the values are back
     box.classList.add("moves");
     draw();
   }
 
-  globalThis.cevitMoving = { cdf, score, pair, cells, truncated, update, weaken, start };
+  globalThis.cevitMoving = { cdf, score, pair, cells, truncated, update, weaken, gainOfLengths, gainOfLabels, start };
 })();

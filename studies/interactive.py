@@ -22,6 +22,7 @@ from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure, png
 from cevit_lib.copula import CopulaParameters, condition_on
 from studies.estimation.figures import e_step_figure
 from studies.overview import four_cells
+from studies.theory.gain import gain
 
 #: Correlations of (length left, right, diagnosis left, right): the paper's toy example.
 CORRELATION = [
@@ -93,7 +94,7 @@ class MovingFigure:
             f'{_STYLE}<div class="cevit-moving" data-figure="{self.name}" data-options="{options}">'
             f'<img src="data:image/png;base64,{picture}" alt="{alt}">'
             f'<div class="live"><form class="controls">'
-            f"{''.join(map(_control, self.controls))}</form>"
+            f'{"".join(map(_control, self.controls))}<button type="reset">Reset</button></form>'
             f'<svg viewBox="-20 0 400 380" role="img" aria-label="{alt}"></svg>'
             f'<p class="told" aria-live="polite"></p></div></div>'
             f"<script>{script()}\ncevitMoving.start(document.currentScript.previousElementSibling);</script>"
@@ -180,6 +181,46 @@ def moving_e_step(length: float = 1.0, score: float = 1.0) -> MovingFigure:
         ],
         {"rho": rho, "colour": METHODS["fmcem"].color, "ink": "currentColor"},
     )
+
+
+def moving_gain(sd_of_scores: float) -> MovingFigure:
+    """What a joint loss takes off an estimation error, by the correlation of the two eyes' errors:
+    of two lengths, and of two labels.
+
+    Parameters
+    ----------
+    sd_of_scores : float
+        Standard deviation of the labels' normal scores over patients.
+    """
+    return MovingFigure(
+        "gain",
+        _gain_picture(sd_of_scores),
+        "The share that the dependence takes away rises with the correlation of the errors, "
+        "steeply for lengths and little for labels, and falls as the images become alike",
+        [
+            ("rho", "correlation of the two eyes' errors", 0.72, 0.0, 0.95),
+            ("r", "correlation r of the two eyes' features", 0.5, 0.0, 1.0),
+            ("v", "share v of the error that is variance", 1.0, 0.0, 1.0),
+        ],
+        {"sd": sd_of_scores},
+    )
+
+
+@drawn
+def _gain_picture(sd_of_scores: float) -> Figure:
+    figure, panels = new_figure(2.8, columns=2, sharey=True)
+    errors = np.linspace(0, 0.9, 16)
+    pairs = [np.kron(np.eye(2), [[1, rho], [rho, 1]]) for rho in errors]
+    for r, line in zip((0.0, 0.5, 0.9), ("-", "--", ":"), strict=True):
+        gains = np.array([gain(pair, r, sd_of_scores) for pair in pairs])
+        for ax, kind in zip(panels, (0, 2), strict=True):
+            share = 100 * (1 - 1 / gains[:, kind])
+            ax.plot(errors, share, line, color=COLORS["ink"], label=f"$r = {r:g}$")
+    for ax, kind in zip(panels, ("lengths", "labels"), strict=True):
+        ax.set(title=kind, xlabel="correlation of the two eyes' errors")
+    panels[0].set_ylabel(r"$100\,(1 - 1/G)$")
+    panels[0].legend()
+    return figure
 
 
 @drawn

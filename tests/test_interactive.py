@@ -5,6 +5,7 @@ picture is there.
 import json
 import shutil
 import subprocess
+from functools import partial
 from importlib.resources import files
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.stats import truncnorm
 from cevit_lib.copula import CopulaParameters, condition_on
 from cevit_lib.normal import bivariate_normal_cdf
 from studies import interactive
+from studies.theory.gain import gain
 
 
 def run(expression):
@@ -89,7 +91,21 @@ def test_what_a_label_leaves_of_a_hidden_error_in_javascript():
     np.testing.assert_allclose(said, np.stack([law.mean(), law.std(), law.pdf(0.3)], 1), atol=1e-7)
 
 
-MADE = [interactive.moving_cells, interactive.moving_update, interactive.moving_e_step]
+@pytest.mark.parametrize("sd, highest", [(1.0, 0.95), (2.1, 0.8)])
+@pytest.mark.parametrize("r", [0.0, 0.5, 0.9, 1.0])
+def test_the_gain_in_javascript_is_that_of_the_library(r, sd, highest):
+    for rho in (0.0, 0.5, highest):
+        expected = gain(np.kron(np.eye(2), [[1, rho], [rho, 1]]), r, sd)[[0, 2]]
+        said = run(f"[c.gainOfLengths({rho}, {r}), c.gainOfLabels({rho}, {r}, {sd})]")
+        np.testing.assert_allclose(said, expected, rtol=2e-4)
+
+
+MADE = [
+    interactive.moving_cells,
+    interactive.moving_update,
+    interactive.moving_e_step,
+    partial(interactive.moving_gain, 2.1),
+]
 
 
 @pytest.mark.parametrize("made", MADE)
@@ -100,4 +116,5 @@ def test_a_moving_figure_is_whole_by_itself(made):
     assert html.index("<img") < html.index('class="live"'), (
         "the picture stands first, for readers without scripts"
     )
-    assert html.count("<label>") == 3 and figure._repr_png_().startswith(b"\x89PNG")
+    assert html.count("<label>") == 3 and 'type="reset"' in html
+    assert figure._repr_png_().startswith(b"\x89PNG")
