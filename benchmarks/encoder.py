@@ -1,19 +1,22 @@
-"""How fast the bi-channel ViT trains: one batched, compiled pass for both eyes against two eager
-ones.
+"""How fast the bi-channel ViT trains: one product per layer, peft's three, and the older styles.
 
-    python -m benchmarks.encoder --device cuda     ViT-B/16, 224 px, LoRA rank 8, 48 pairs, bf16
+    python -m benchmarks.encoder --device cuda     ViT-B/16, 224 px, LoRA rank 8, bf16
     python -m benchmarks.encoder --device cpu      one step of the tiny smoke model, 8 pairs
     python -m benchmarks.encoder --smoke           a few steps; shows only that it runs
+    python -m benchmarks.encoder --arms peft-192   some arms only, in a record of their own
 
 A step is forward, backward and AdamW under the empirical loss, on images that lie on the device:
-what it costs to read them is another matter. The two-pass style is that of the authors' earlier
-public code: one pass an eye, adapters chosen by ``if``, nothing compiled. It gets the same
-precision as ours, so that the ratio measures the style alone.
+what it costs to read them is another matter. Every arm is a process of its own; they compile side
+by side, are timed one after the other, and then train from three starts, since a faster product
+that learns less would be none. The two-pass style is that of the authors' earlier public code: one
+pass an eye, adapters chosen by ``if``, nothing compiled. It gets the same precision as ours, so
+that the ratio measures the style alone.
 """
 
 import argparse
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 
@@ -22,31 +25,29 @@ import pandas as pd
 import timm
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing import get_context
 
+from benchmarks.training import GFLOP_PER_IMAGE, TINY, VIT_B, matrix_rate, pairs
 from cevit_lib.copula import EmpiricalLoss
 from cevit_lib.encoder import BiChannelViT, add_lora
+from cevit_lib.encoder.lora import lora_layers
 from cevit_lib.errors import FrozenRandomWeightsWarning
 from cevit_lib.records import new_record, write_record
 
 STUDY = "encoder-speed"
-GOALS = {
-    "images_per_second": 2400.0,
-    "times_two_pass": 1.6,
-    "adapter_cost": 0.10,
-    "peak_gib": 8.0,
-    "cpu_step_seconds": 0.5,
+#: Images a second with 48 and 192 pairs, the share that adapters may cost.
+GOALS = {"ours-48": 4000.0, "ours-192": 4400.0, "adapter_cost": 0.04}
+#: What is timed: adapters, and whose product or style.
+ARMS = {
+    "ours": (True, "one product"),
+    "peft": (True, "peft"),
+    "without adapters": (False, "one product"),
+    "adapters alone": (True, "none"),
+    "two passes": (True, "two passes"),
 }
-VIT_B = {"backbone": "vit_base_patch16_224", "lora_rank": 8}
-TINY = {
-    "backbone": "vit_tiny_patch16_224",
-    "lora_rank": 8,
-    "img_size": 72,
-    "patch_size": 12,
-    "in_chans": 1,
-    "embed_dim": 96,
-    "depth": 4,
-    "num_heads": 3,
-}
+SIZES = {"ours": (48, 192), "peft": (48, 192)}
+SEEDS = 3
+LEARNING_STEPS = 200
 
 
 class TwoPassViT(nn.Module):
@@ -90,22 +91,32 @@ class PickedMLP(nn.Module):
         return self.mlp(self.norm(z)) + 0.1 * self.adapters[self.eye](z)
 
 
-def ours(model: dict, adapters: bool) -> nn.Module:
-    """The library's encoder with random weights: speed does not depend on their values."""
+def network(model: dict, adapters: bool, lora: str) -> nn.Module:
+    """Return an arm's network with random weights: speed does not depend on their values."""
+    if lora == "two passes":
+        return TwoPassViT(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
-        return BiChannelViT(pretrained=False, adapters=adapters, normalise=False, **model)
+        rank = {"lora_rank": 0} if lora == "none" else {}
+        own = BiChannelViT(pretrained=False, adapters=adapters, normalise=False, **model | rank)
+    for layer in lora_layers(own).values():
+        layer.one_product = lora == "one product"
+    if lora == "none":
+        for name, parameter in own.backbone.named_parameters():
+            parameter.requires_grad_(".adapter." in name)
+    return own
 
 
-def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Callable[[], Tensor]:
-    """Return a function that makes one training step and returns the outputs."""
-    cuda, loss_of = images.is_cuda, EmpiricalLoss(2, "mean", False, False)
+def make_step(model: nn.Module, precision: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function that makes one training step on images and responses and returns its
+    loss."""
     training = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(training, lr=1e-4, fused=cuda)
-    autocast = torch.autocast(images.device.type, torch.bfloat16, enabled=precision == "bf16")
+    device, loss_of = training[0].device, EmpiricalLoss(2, "mean", validate=False)
+    optimizer = torch.optim.AdamW(training, lr=1e-3, fused=device.type == "cuda")
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
-    def step() -> Tensor:
-        if cuda:
+    def step(images: Tensor, y: Tensor) -> Tensor:
+        if images.is_cuda:
             # a replayed graph may overwrite the last step's outputs
             torch.compiler.cudagraph_mark_step_begin()
         with autocast:
@@ -114,130 +125,164 @@ def make_step(model: nn.Module, images: Tensor, y: Tensor, precision: str) -> Ca
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        return outputs.detach()
+        return loss.detach()
 
     return step
 
 
-def time_step(
-    step: Callable[[], Tensor], device: torch.device, groups: int, per_group: int
-) -> dict:
-    """Time ``groups`` runs of ``per_group`` steps after three unmeasured ones (which compile, where
-    asked for)."""
-    cuda = device.type == "cuda"
-    wait = torch.cuda.synchronize if cuda else lambda: None
-
-    def timed(steps: int) -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            step()
-        wait()
-        return time.perf_counter() - start
-
-    first = timed(3)
-    if cuda:
-        torch.cuda.reset_peak_memory_stats()
-    seconds = [timed(per_group) / per_group for _ in range(groups)]
-    low, middle, high = (float(value) for value in np.percentile(seconds, [25, 50, 75]))
-    return {
-        "milliseconds": 1e3 * middle,
-        "milliseconds_low": 1e3 * low,
-        "milliseconds_high": 1e3 * high,
-        "first_steps_seconds": first,
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else float("nan"),
-    }
+def timed(step: Callable, batch: tuple[Tensor, Tensor], steps: int) -> float:
+    """Return the seconds that some steps take."""
+    wait = torch.cuda.synchronize if batch[0].is_cuda else lambda: None
+    wait()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step(*batch)
+    wait()
+    return time.perf_counter() - start
 
 
-def arms_of(cuda: bool) -> list[dict]:
-    """What is timed, the least fast first; on a processor nothing is compiled, a page could not
-    wait for it."""
+def learn(model: nn.Module, precision: str, batches: list, steps: int) -> list[float]:
+    """Return the mean loss of the last twenty of some steps, from :data:`SEEDS` starts of what
+    trains."""
+    found = []
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(seed)
+        for name, value in model.named_parameters():
+            if value.requires_grad:
+                start = torch.randn(value.shape, generator=generator) * value.shape[-1] ** -0.5
+                zero = any(part in name for part in ("lora_B", "v2", "d1", "d2", "bias", "logit"))
+                value.data.copy_(0 * start if zero else start)
+        step = make_step(model, precision)
+        losses = [step(*batches[k % len(batches)]).clone() for k in range(steps)]
+        found.append(float(torch.stack(losses[-20:]).mean()))
+    return found
 
-    def arm(name: str, adapters: bool, precision: str, mode: str = "none") -> dict:
-        return {"arm": name, "adapters": adapters, "precision": precision, "compile": mode}
 
-    own = "bf16" if cuda else "float32"
-    two = [arm("two passes", True, precision) for precision in dict.fromkeys(("float32", own))]
-    modes = ("none", "default", "reduce-overhead") if cuda else ("none",)
-    return two + [arm("one pass", a, own, mode) for mode in modes for a in (False, True)]
-
-
-def run_arm(arm: dict, model: dict, images: Tensor, y: Tensor, groups: int, per_group: int) -> dict:
-    """Build, time and forget one arm."""
+def prepare(arm: dict, setting: dict) -> tuple[nn.Module, Callable, list, float]:
+    """Build an arm and make its first steps, which compile it; return it with its batches and the
+    seconds of these."""
     torch.manual_seed(0)
-    network = TwoPassViT(model) if arm["arm"] == "two passes" else ours(model, arm["adapters"])
-    network.to(images.device)
+    device = torch.device(setting["device"])
+    data = pairs(arm["pairs"] * (8 if arm["learning_steps"] else 1), setting["size"])
+    images = (data.images.float() / 255 - 0.5).to(device)
+    parts = images.split(arm["pairs"]), data.y.float().to(device).split(arm["pairs"])
+    batches = list(zip(*parts, strict=True))
+    model = network(setting["model"], arm["adapters"], arm["lora"]).to(device)
     if arm["compile"] != "none":
-        torch._dynamo.reset()
-        mode = None if arm["compile"] == "default" else arm["compile"]
-        network.compile(mode=mode, fullgraph=True)
-    step = make_step(network, images, y, arm["precision"])
-    row = arm | time_step(step, images.device, groups, per_group)
-    row["images_per_second"] = 1e3 * images.shape[0] * images.shape[1] / row["milliseconds"]
+        model.compile(mode=arm["compile"], fullgraph=True)
+    step = make_step(model, arm["precision"])
+    return model, step, batches, timed(step, batches[0], 3)
+
+
+def run_arm(arm: dict, setting: dict, ready, alone) -> dict:
+    """Prepare an arm beside the others; when all are ready, time it alone on the device."""
+    try:
+        model, step, batches, first = prepare(arm, setting)
+    finally:
+        ready.wait(setting["patience"])
+    groups, per_group = setting["repeats"]
+    with alone:
+        seconds = [timed(step, batches[0], per_group) / per_group for _ in range(groups)]
+        low, middle, high = (float(value) for value in np.percentile(seconds, [25, 50, 75]))
+        row = arm | {"milliseconds": 1e3 * middle, "first_steps_seconds": first}
+        row |= {"milliseconds_low": 1e3 * low, "milliseconds_high": 1e3 * high}
+        row["images_per_second"] = 2 * arm["pairs"] / middle
+        cuda = batches[0][0].is_cuda
+        row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
+        steps = arm["learning_steps"]
+        row["losses"] = learn(model, arm["precision"], batches, steps) if steps else None
     return row
 
 
-def summarise(rows: list[dict], device: torch.device) -> dict:
-    """The numbers that the goals speak of, from the fastest arm with adapters."""
-    table = pd.DataFrame(rows).sort_values("images_per_second")
-    one = table["arm"] == "one pass"
-    precision = "bf16" if device.type == "cuda" else "float32"
-    with_adapters = table[one & table["adapters"]].iloc[-1]
-    two = table[~one & (table["precision"] == precision)].iloc[-1]
-    alike = table["compile"] == with_adapters["compile"]
-    without = table[one & ~table["adapters"] & alike].iloc[-1]
-    return {
-        "images_per_second": with_adapters["images_per_second"],
-        "times_two_pass": with_adapters["images_per_second"] / two["images_per_second"],
-        "adapter_cost": with_adapters["milliseconds"] / without["milliseconds"] - 1,
-        "peak_gib": with_adapters["peak_gib"],
-        "step_seconds": with_adapters["milliseconds"] / 1e3,
-        "compile": with_adapters["compile"],
+def work(arm: dict, setting: dict, ready, alone, results) -> None:
+    """Entry of an arm's process; what fails costs its own row only."""
+    try:
+        results.put(run_arm(arm, setting, ready, alone))
+    except Exception:
+        traceback.print_exc()
+        results.put({"left out": arm["name"]})
+
+
+def run_arms(arms: list[dict], setting: dict) -> tuple[list[dict], list[str]]:
+    """Run every arm in its own process; return the rows of those that ran, and the others'
+    names."""
+    context = get_context("spawn")
+    ready, alone, results = context.Barrier(len(arms)), context.Lock(), context.Queue()
+    running = [
+        context.Process(target=work, args=(arm, setting, ready, alone, results)) for arm in arms
+    ]
+    for process in running:
+        process.start()
+    found = []
+    for _ in running:
+        found.append(results.get())
+        print(found[-1], file=sys.stderr, flush=True)
+    for process in running:
+        process.join()
+    rows = [row for row in found if "left out" not in row]
+    return rows, [row["left out"] for row in found if "left out" in row]
+
+
+def arms_of(cuda: bool, smoke: bool, names: list[str] | None) -> list[dict]:
+    """Return the arms of these names, or all; on a processor nothing is compiled."""
+    found = []
+    for name, (adapters, lora) in ARMS.items():
+        for size in SIZES.get(name, (48,)) if cuda and not smoke else (8,):
+            arm = {"name": f"{name}-{size}", "arm": name, "adapters": adapters, "lora": lora}
+            compiled = "reduce-overhead" if cuda and lora != "two passes" else "none"
+            arm |= {"pairs": size, "precision": "bf16" if cuda else "float32", "compile": compiled}
+            learns = name in ("ours", "peft") and size <= 48
+            arm["learning_steps"] = (3 if smoke else LEARNING_STEPS if cuda else 0) * learns
+            found.append(arm)
+    chosen = [arm for arm in found if not names or arm["name"] in names]
+    if len(chosen) < len(names or []):
+        raise SystemExit(f"arms {names}: give some of {', '.join(arm['name'] for arm in found)}.")
+    return chosen
+
+
+def summarise(rows: list[dict]) -> dict:
+    """Return images a second by arm, what the adapters cost, and the losses where there are any."""
+    speed = {row["name"]: row["images_per_second"] for row in rows}
+    summary = {"images_per_second": speed}
+    both = [speed.get(name) for name in ("without adapters-48", "ours-48")]
+    summary["adapter_cost"] = both[0] / both[1] - 1 if all(both) else None
+    summary["losses"] = {row["arm"]: row["losses"] for row in rows if row["losses"]}
+    return summary
+
+
+def floor(device: torch.device) -> dict:
+    """Return what the card gives in a plain product, and the images a second that this would be:
+    forward, and as much again for the gradient of the inputs."""
+    rate = matrix_rate(device)
+    return {"matrix_tflops": rate, "floor": 1e3 * rate / (2 * GFLOP_PER_IMAGE)}
+
+
+def speeds(options: argparse.Namespace) -> dict:
+    """Time the arms and return the record."""
+    cuda, smoke, begin = options.device == "cuda", options.smoke, time.perf_counter()
+    large = cuda and not smoke
+    setting = {
+        "device": options.device,
+        "model": VIT_B if large else TINY,
+        "size": 224 if large else 36,
+        "repeats": (3, 1) if smoke else (10, 5 if cuda else 3),
+        "patience": 240,
     }
-
-
-def benchmark(device: torch.device, smoke: bool, seconds: float) -> dict:
-    """Time every arm and return the record; arms that would start after ``seconds`` are left out
-    and named."""
-    cuda = device.type == "cuda"
-    model, pairs, channels, size = (VIT_B, 48, 3, 224) if cuda and not smoke else (TINY, 8, 1, 72)
-    groups, per_group = (3, 1) if smoke else (10, 5 if cuda else 3)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(pairs, 2, channels, size, size, generator=generator).to(device)
-    y = torch.randn(pairs, 4, generator=generator)
-    y[:, 2:] = (y[:, 2:] > 0).float()
-    arms = arms_of(cuda)
-    begin, rows = time.perf_counter(), []
-    for arm in arms:
-        if time.perf_counter() - begin > seconds and rows:
-            break
-        print("timing", arm, file=sys.stderr, flush=True)
-        try:
-            rows.append(run_arm(arm, model, images, y.to(device), groups, per_group))
-        except RuntimeError as error:  # what this card or version cannot run costs its own row only
-            print(f"{arm} failed: {error}", file=sys.stderr)
-        if cuda:
-            torch.cuda.empty_cache()
-    timed = [[row[key] for key in arms[0]] for row in rows]
-    left_out = [" ".join(map(str, arm.values())) for arm in arms if [*arm.values()] not in timed]
-    summary = summarise(rows, device)
-    print(pd.DataFrame(rows).round(3).to_string(), summary, f"goals: {GOALS}", sep="\n")
+    arms = arms_of(cuda, smoke, options.arms)
+    rows, left_out = run_arms(arms, setting)
+    metrics = summarise(rows) | {"left_out": left_out}
+    metrics |= floor(torch.device("cuda")) if large else {}
+    print(pd.DataFrame(rows).round(3).to_string(), metrics, f"goals: {GOALS}", sep="\n")
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     return new_record(
         STUDY,
-        configuration={
-            "machine": name,
-            "model": model,
-            "pairs": pairs,
-            "size": size,
-            "arms": arms,
-            "goals": GOALS,
-        },
-        seeds=[0],
-        metrics=summary | {"left_out": left_out},
+        configuration={"part": "speed", "machine": name, "arms": arms, "goals": GOALS, **setting},
+        seeds=list(range(SEEDS)),
+        metrics=metrics,
         columns={key: [row[key] for row in rows] for key in rows[0]},
         seconds=time.perf_counter() - begin,
         dtype="bf16 autocast" if cuda else "float32",
-        device=device,
+        device=torch.device(options.device),
         scale="smoke" if smoke else "paper",
     )
 
@@ -250,14 +295,10 @@ def main(arguments: list[str] | None = None) -> int:
     here = "cuda" if torch.cuda.is_available() else "cpu"
     add("--device", choices=("cuda", "cpu"), default=here)
     add("--smoke", action="store_true", help="tiny models, few steps; marked as smoke")
+    add("--arms", nargs="+", help="names of arms, such as ours-48 peft-48; default: all")
     add("--results", help="folder for the record (default: the compendium's own)")
-    add("--seconds", type=float, default=420, help="start no further arm after this time")
     options = parser.parse_args(arguments)
-    if options.device == "cuda":
-        # the float32 arm is float32; bf16 arms do not care
-        torch.set_float32_matmul_precision("highest")
-    record = benchmark(torch.device(options.device), options.smoke, options.seconds)
-    print(write_record(record, options.results))
+    print(write_record(speeds(options), options.results))
     return 0
 
 

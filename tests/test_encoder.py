@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from torch.func import functional_call
 
 from cevit_lib.encoder import BiChannelViT, ResidualAdapter, base_hash, merge_lora
 from cevit_lib.encoder.bichannel import part_of
@@ -198,6 +199,52 @@ def test_lora_starts_as_printed_and_merges_and_unmerges(mode):
         merge_lora(model, undo=undo)
         assert {layer.merged for layer in lora_layers(model).values()} == {not undo}
         torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["fused", "separate"])
+@pytest.mark.parametrize("how", ["plain", "compiled"])
+def test_one_product_is_pefts_layer_in_outputs_and_gradients(mode, how):
+    model, x, found = shake(build(lora=mode)).double().train(), images().double(), []
+    torch._dynamo.reset()
+    run = model if how == "plain" else torch.compile(model, fullgraph=True)
+    layers = lora_layers(model).values()
+    for layer in layers:
+        layer.base_layer.bias.requires_grad_()
+    for one_product in (True, False):
+        for layer in layers:
+            layer.one_product = one_product
+        out = (run if one_product else model)(x)
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        gradients = torch.autograd.grad(out.square().sum(), trained.values())
+        found.append({"outputs": out, **dict(zip(trained, gradients, strict=True))})
+    torch.testing.assert_close(*found, atol=1e-10, rtol=1e-8)
+
+
+def test_gradients_of_one_product_are_those_of_its_finite_differences():
+    model = shake(build()).double()
+    layer = model.backbone.blocks[0].attn.qkv
+    layer.scaling["default"] = 0.7
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    x = torch.randn(2, 3, 48, generator=torch.Generator().manual_seed(0)).double()
+    keep = torch.randn(144, 5, generator=torch.Generator().manual_seed(1)).double()
+
+    def short(x, a, b):  # five mixtures of the outputs: a Jacobian that is quick to difference
+        names = "lora_A.default.weight", "lora_B.default.weight"
+        return functional_call(layer, dict(zip(names, (a, b), strict=True)), (x,)) @ keep
+
+    inputs = tuple(value.detach().requires_grad_() for value in (x, a, b))
+    assert torch.autograd.gradcheck(short, inputs)
+
+
+def test_a_small_change_survives_rounding_on_average():
+    # weights lie anywhere between two numbers of bf16: few of them move, each far enough
+    layer = shake(build()).backbone.blocks[0].attn.qkv
+    layer.lora_B["default"].weight.data.mul_(1e-3 / 0.1)
+    change, base = layer.get_delta_weight("default"), layer.base_layer
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        moved = (layer(torch.eye(48)) - base(torch.eye(48))).float().T
+    assert change.abs().mean() < base.weight.abs().mean() / 50
+    assert abs(float((moved * change).sum() / change.square().sum()) - 1) < 0.2
 
 
 # ---- options and messages

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cevit_lib.encoder.weights import IMAGENET, load_weights, read_weights
 from cevit_lib.errors import DataError, ParameterError, WeightsWarning
@@ -218,3 +218,30 @@ def base_hash(model: nn.Module) -> str | None:
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         total.update(raw.numpy().tobytes())
     return total.hexdigest()[:16]
+
+
+class _PatchProduct(nn.Module):
+    """timm's patch projection as one matrix product, with the same weights under the same names."""
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        self.weight, self.bias = convolution.weight, convolution.bias
+        self.size = convolution.kernel_size[0]
+
+    def forward(self, images: Tensor) -> Tensor:
+        n, channels, height, width = images.shape
+        rows, columns, size = height // self.size, width // self.size, self.size
+        patches = images.reshape(n, channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
+        tokens = nn.functional.linear(
+            patches.reshape(n, rows * columns, -1), self.weight.flatten(1), self.bias
+        )
+        return tokens.mT.reshape(n, -1, rows, columns)
+
+
+def patches_as_product(model: nn.Module) -> None:
+    """Exchange the convolution that projects patches side by side for a matrix product, in place:
+    faster, and there is one for many networks at once."""
+    for module in model.modules():
+        projection = getattr(module, "proj", None)
+        if isinstance(projection, nn.Conv2d) and projection.kernel_size == projection.stride:
+            module.proj = _PatchProduct(projection)

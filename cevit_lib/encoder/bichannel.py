@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.encoder.adapters import AdapterWeight, insert_adapters
-from cevit_lib.encoder.backbone import base_hash, build_backbone, preprocessing_of
+from cevit_lib.encoder.backbone import (
+    base_hash,
+    build_backbone,
+    patches_as_product,
+    preprocessing_of,
+)
 from cevit_lib.encoder.lora import add_lora
 from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
 
@@ -127,6 +132,7 @@ class BiChannelViT(nn.Module):
                 options["global_pool"] = "avg"  # the file says so, and may be away another time
             self.base_hash = base_hash(self.backbone)
             self.preprocessing = preprocessing_of(self.backbone)
+            patches_as_product(self.backbone)
             if lora_rank:
                 _warn_if_random(self.origin)
                 add_lora(self.backbone, lora_rank, lora)

@@ -63,6 +63,8 @@ def add_lora(backbone: nn.Module, rank: int, mode: Literal["fused", "separate"] 
     """
     from peft import LoraConfig, inject_adapter_in_model
 
+    from cevit_lib.encoder.product import OneProduct
+
     if rank < 1 or mode not in ("fused", "separate"):
         raise ParameterError(
             f"lora rank {rank}, mode {mode!r}: give rank >= 1 and 'fused' or 'separate'."
@@ -86,6 +88,7 @@ def add_lora(backbone: nn.Module, rank: int, mode: Literal["fused", "separate"] 
     for layer in lora_layers(backbone).values():
         # under autocast peft would copy every input to float32 and back
         layer.cast_input_dtype_enabled = False
+        layer.__class__ = OneProduct
     for name, parameter in backbone.named_parameters():
         parameter.requires_grad_("lora_" in name)
 

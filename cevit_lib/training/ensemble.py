@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from cevit_lib.encoder import patches_as_product
 from cevit_lib.training.compiling import (
     moved,
     relative_difference,
@@ -25,29 +26,6 @@ from cevit_lib.training.compiling import (
 )
 from cevit_lib.training.loop import autocast
 from cevit_lib.training.scaling import Standardisation
-
-
-class _PatchProduct(nn.Module):
-    """timm's patch projection as a matrix product: the same weights and numbers, without a
-    convolution per member.
-    """
-
-    def __init__(self, convolution: nn.Conv2d) -> None:
-        super().__init__()
-        self.weight, self.bias, self.size = (
-            convolution.weight,
-            convolution.bias,
-            convolution.kernel_size[0],
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        n, channels, height, width = images.shape
-        rows, columns, size = height // self.size, width // self.size, self.size
-        patches = images.reshape(n, channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
-        tokens = nn.functional.linear(
-            patches.reshape(n, rows * columns, -1), self.weight.flatten(1), self.bias
-        )
-        return tokens.mT.reshape(n, -1, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -214,14 +192,14 @@ class Ensemble:
 
 
 def prepare_for_vmap(base: nn.Module) -> None:
-    """Exchange the two operations that have no fast batched form: the patch convolution and the
-    fused attention.
+    """Exchange what has no fast batched form: the patch convolution, the fused attention, and the
+    products with their own gradient, which a compiler loses under ``vmap``.
     """
     for module in base.modules():
+        if hasattr(module, "one_product"):
+            module.one_product = False
         if hasattr(module, "fused_attn"):
             module.fused_attn = (
                 False  # some tens of tokens: the plain product is as fast, and it can be batched
             )
-        projection = getattr(module, "proj", None)
-        if isinstance(projection, nn.Conv2d) and projection.kernel_size == projection.stride:
-            module.proj = _PatchProduct(projection)
+    patches_as_product(base)
