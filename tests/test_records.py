@@ -171,12 +171,24 @@ def test_large_arrays_lie_beside_and_are_known_by_their_hash(make, tmp_path):
             load_arrays(wrong, tmp_path)
 
 
-def test_text_of_a_record_is_json_with_a_line_a_field_and_a_trace_whose_names_stand_once():
+def test_text_of_a_record_is_json_with_a_line_a_field_and_names_of_columns_once(tmp_path):
     value = {"a": [1, 2.5, None], "b": {"c": [[1, 0], [0, 1]], "d": {}}, "f": 'x"y\n', "g": []}
     text = to_text(value | {"trace": [{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0}]})
     names = {"names": ["epoch", "loss"], "rows": [[0, 2.0], [1, 1.0]]}
     assert json.loads(text) == value | {"trace": names}
     assert {'"a":[1,2.5,null],', '"d":{}},', '"rows":[[0,2.0],[1,1.0]]}}'} <= set(text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("last", "named"), [({"MAE": 2.0, "AUC": 0.5}, 1), ({"AUC": 0.5}, 2), (0.5, 1)]
+)
+def test_names_of_metrics_stand_once_where_rows_have_the_same_and_come_back(
+    last, named, make, tmp_path
+):
+    metrics = {"last": last, "best": {"MAE": 1.0, "AUC": None, "epoch": 3}}
+    path = write_record(make(metrics=metrics), tmp_path)
+    assert read_record(path)["metrics"] == metrics
+    assert path.read_text().count('"AUC"') == named
 
 
 # ---- reading for publication  ----

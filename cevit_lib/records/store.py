@@ -86,8 +86,8 @@ def add_arms(record: dict, fitted: dict, folder: str | os.PathLike | None = None
         As it is stored.
     fitted : dict
         The same fit with other arms (by ``new_record``): what it has by a name that the record
-        lacks is added, what both have stays as it is in the record. Each new arm says where it was
-        made.
+        lacks is added, what both have stays as it is in the record. Each new arm says what of its
+        making differs from the record's.
     folder : path, optional
         Where the record is.
 
@@ -104,7 +104,7 @@ def add_arms(record: dict, fitted: dict, folder: str | os.PathLike | None = None
             f"{', '.join(record['arms'])} and cannot take "
             f"{seen}: arms of the same fit are added, none is replaced"
         )
-    made = {key: fitted[key] for key in _MADE}
+    made = {key: fitted[key] for key in _MADE if fitted[key] != record[key]}
     arms = {name: entry | made for name, entry in fitted["arms"].items()}
     grown = record | {"arms": record["arms"] | arms}
     for part in _BY_NAME:
@@ -129,12 +129,20 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def to_text(record: dict) -> str:
-    """Return a record as short JSON: a line a field, the names of a trace's columns once."""
-    trace = record.get("trace")
+    """Return a record as short JSON: a line a field, the names of columns once."""
+    trace, metrics = record.get("trace"), record.get("metrics") or {}
     if isinstance(trace, list) and trace and all(row.keys() == trace[0].keys() for row in trace):
         table = {"names": list(trace[0]), "rows": [list(row.values()) for row in trace]}
         record = record | {"trace": table}
+    names = list(max(filter(_is_row, metrics.values()), key=len, default=()))
+    if names and all(_is_row(row) and list(row) == names[: len(row)] for row in metrics.values()):
+        rows = {arm: list(row.values()) for arm, row in metrics.items()}
+        record = record | {"metrics": {"names": names, "rows": rows}}
     return _lines(record, 0) + "\n"
+
+
+def _is_row(value) -> bool:
+    return isinstance(value, dict)
 
 
 def _lines(value, depth: int) -> str:
@@ -231,6 +239,12 @@ def read_record(path: Path) -> dict:
         if isinstance(trace, dict) and trace.keys() == {"names", "rows"}:
             rows = [dict(zip(trace["names"], row, strict=True)) for row in trace["rows"]]
             record["trace"] = rows
+        metrics = record.get("metrics") or {}
+        if metrics.keys() == {"names", "rows"}:  # a row may end before the last name
+            record["metrics"] = {
+                arm: dict(zip(metrics["names"], row, strict=False))
+                for arm, row in metrics["rows"].items()
+            }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProvenanceError(f"{path} is not JSON of a record: {error}") from None
     validate_record(record, path)
