@@ -15,10 +15,11 @@ from importlib.resources import files
 
 import numpy as np
 import torch
+from IPython.core.pylabtools import print_figure
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure, png
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from cevit_lib.copula import CopulaParameters, condition_on
 from studies.estimation.figures import e_step_figure
 from studies.overview import four_cells
@@ -84,15 +85,15 @@ class MovingFigure:
     controls: list[tuple]
     options: dict = field(default_factory=dict)
 
-    def _repr_png_(self) -> bytes:
-        return png(self.picture)
+    def _repr_svg_(self) -> str:
+        return print_figure(self.picture, "svg", metadata={"Date": None})
 
     def _repr_html_(self) -> str:
-        picture = base64.b64encode(self._repr_png_()).decode()
+        picture = base64.b64encode(self._repr_svg_().encode()).decode()
         alt, options = escape(self.alt, quote=True), escape(json.dumps(self.options), quote=True)
         return (
             f'{_STYLE}<div class="cevit-moving" data-figure="{self.name}" data-options="{options}">'
-            f'<img src="data:image/png;base64,{picture}" alt="{alt}">'
+            f'<img src="data:image/svg+xml;base64,{picture}" alt="{alt}">'
             f'<div class="live"><form class="controls">'
             f'{"".join(map(_control, self.controls))}<button type="reset">Reset</button></form>'
             f'<svg viewBox="-20 0 400 380" role="img" aria-label="{alt}"></svg>'

@@ -22,7 +22,7 @@ from scipy.stats import multivariate_normal, norm
 from cevit_lib import __version__
 from studies.overview import cell_probabilities, four_cells
 from studies.verdicts import CLAIMS, IN_PART, VerdictTable, judge_all
-from tools import pages, publication, reference
+from tools import pages, publication, reference, teaching
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -278,3 +278,77 @@ def test_the_picture_of_the_first_page_shows_the_probabilities_it_claims(rho):
     assert f"both\n{both:.0%}".replace("%", " %") in {
         text.get_text() for axes in four_cells().axes for text in axes.texts
     }
+
+
+# --- slides and the PDF
+
+
+@pytest.fixture(scope="module")
+def slides(book, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "slides"
+    teaching.write_slides(folder)
+    return folder
+
+
+# What reaches beyond the frame, or lies under the end of a box, on the slide that is shown.
+BEYOND = """() => {
+  const slide = Reveal.getCurrentSlide(), box = slide.querySelector(".slide"), beyond = [];
+  if (box.scrollHeight > box.clientHeight + 1) beyond.push(`${box.scrollHeight} of 640 pixels`);
+  for (const node of slide.querySelectorAll(".slide *")) {
+    const at = node.getBoundingClientRect(), out = at.right > 1281 || at.bottom > 721;
+    if (out || at.left < -1 || at.top < -1) beyond.push(node.textContent.slice(0, 40));
+  }
+  return beyond.concat(slide.textContent.match(/\\\\[([]/) ?? []);
+}"""
+
+
+@pytest.mark.parametrize("deck", [path.stem for path in (ROOT / teaching.DECKS).glob("*.md")])
+def test_every_slide_fits_and_live_figures_move(deck, slides, browser):
+    tab, faults = browser.new_page(viewport={"width": 1280, "height": 720}), []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.goto((slides / f"{deck}.html").as_uri())
+    tab.evaluate("() => MathJax.startup.promise")
+    for number in range(tab.evaluate("Reveal.getTotalSlides()")):
+        tab.evaluate(f"Reveal.slide({number})")
+        faults += [f"slide {number + 1}: {fault}" for fault in tab.evaluate(BEYOND)]
+    for live in tab.query_selector_all(".cevit-moving"):
+        before, slider = live.inner_html(), live.query_selector("input[type=range]")
+        slider.evaluate(
+            "it => { it.value = it.min; it.dispatchEvent(new Event('input', {bubbles: 1})) }"
+        )
+        assert live.inner_html() != before
+    tab.close()
+    assert not faults, "\n".join(faults)
+
+
+SHEET = """<div id="jb-print-toc"></div><article class="bd-article"><section id="a"><h1>Book</h1>
+<a href="#cevit">an entry</a></section>
+<span id="document-book/b"></span><section id="b"><h2>Chapter</h2><section id="c"><h3>Part</h3>
+<details class="hide above-input"><div class="cell_input">import hidden</div></details>
+<details class="hide below-input"><div class="cell_output">a table</div></details>
+<div class="exercise" id="ex"><p class="admonition-title">Exercise 1</p></div>
+<div class="solution toggle-hidden"><p class="admonition-title">Solution</p>It is 42.</div>
+</section></section>
+<span id="document-book/api/normal"></span><section id="cevit">Reference</section></article>"""
+
+
+def test_the_students_edition_ends_with_solutions_and_has_no_reference(browser):
+    tab = browser.new_page()
+    tab.set_content(SHEET)
+    tab.add_script_tag(path=ROOT / "tools" / "publication.js")
+    tab.evaluate("fitForPaper()")
+    words = tab.inner_text("body").split()
+    links = [link.get_attribute("href") for link in tab.query_selector_all("a")]
+    tab.close()
+    assert " ".join(words) == (
+        "Contents Book Chapter Part Solutions Book an entry Chapter Part a table Exercise 1 "
+        "Solutions Exercise 1 It is 42."
+    )
+    assert links == ["#a", "#b", "#c", "#solutions", None, "#ex"]
+
+
+@pytest.mark.weekly
+def test_the_pdf_has_at_most_160_pages_and_hardly_a_pixel(book, tmp_path):
+    written = publication.write_pdf(tmp_path / "book.pdf").read_bytes()
+    assert 100 < len(re.findall(rb"/Type /Page\b", written)) <= 160
+    assert b"/Outlines" in written

@@ -239,11 +239,11 @@ def test_gradients_of_one_product_are_those_of_its_finite_differences():
 def test_a_small_change_survives_rounding_on_average():
     # weights lie anywhere between two numbers of bf16: few of them move, each far enough
     layer = shake(build()).backbone.blocks[0].attn.qkv
-    layer.lora_B["default"].weight.data.mul_(1e-3 / 0.1)
+    layer.lora_B["default"].weight.data.mul_(1e-3)
     change, base = layer.get_delta_weight("default"), layer.base_layer
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         moved = (layer(torch.eye(48)) - base(torch.eye(48))).float().T
-    assert change.abs().mean() < base.weight.abs().mean() / 50
+    assert change.abs().mean() < base.weight.abs().mean() / 200
     assert abs(float((moved * change).sum() / change.square().sum()) - 1) < 0.2
 
 

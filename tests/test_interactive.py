@@ -117,4 +117,4 @@ def test_a_moving_figure_is_whole_by_itself(made):
         "the picture stands first, for readers without scripts"
     )
     assert html.count("<label>") == 3 and 'type="reset"' in html
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert "<svg" in figure._repr_svg_()

@@ -5,17 +5,20 @@ const STYLE = `
 * { animation: none !important; transition: none !important; }
 .bd-main .bd-content, .bd-main .bd-content .bd-article { margin: 0 !important; padding: 0 !important; }
 .bd-article-container { max-width: none !important; }
-.bd-header, .bd-footer, .prev-next-footer, .search-button__wrapper, details.hide > summary { display: none !important; }
+.bd-header, .bd-footer, .prev-next-footer, .search-button__wrapper, details.hide > summary, table details { display: none !important; }
 .admonition, table { break-inside: auto !important; box-shadow: none !important; }
 .cell_input, div.highlight, table:not(:has(tr:nth-child(12))) { break-inside: avoid !important; }
 .admonition-title, dl.py > dt, dl.field-list > dt, p:has(+ .math), figcaption { break-after: avoid; }
 .cell_output .output, .cell_output div.highlight, .cell_output pre {
   display: block !important; break-inside: auto !important; overflow: visible !important; orphans: 6; widows: 6;
 }
-dl.field-list { display: block !important; }
+.cell_input:has(+ .cell_output img) { break-after: avoid; }
+.solution { margin: 0 0 0.4em !important; padding: 0 0.8em !important; }
 figure, .cell_output img { break-inside: avoid; }
 figcaption, figcaption * { color: #333 !important; font-weight: 400 !important; }
-img { max-height: 135mm; object-fit: contain; }
+img { max-height: 110mm; object-fit: contain; }
+body, p, li { line-height: 1.45 !important; }
+div.highlight pre { line-height: 1.3; padding: 0.4em 0.8em; }
 p, li { orphans: 3; widows: 3; }
 mjx-container[display="true"] { overflow: visible !important; }
 .bd-main .bd-content h1, .bd-main .bd-content h2, .bd-main .bd-content h3 { margin-top: 1.2em; }
@@ -24,19 +27,62 @@ span[id^="document-"] + section > h2 { font-size: 2.3rem; margin-top: 0 !importa
 #cevit-front { height: 235mm; padding-top: 60mm; text-align: center; break-after: page; }
 #cevit-front h1 { display: block !important; font-size: 3.2em !important; }
 #jb-print-toc { break-after: page; }
-#jb-print-toc ul { list-style: none !important; }
+#jb-print-toc > ul { columns: 2; font-size: 0.78em; }
+#jb-print-toc ul { list-style: none !important; padding-left: 0; }
+#jb-print-toc li { break-inside: avoid; margin: 0; }
+#jb-print-toc li li { padding-left: 1em; font-size: 0.9em; }
 `;
 
-// What a sheet cannot scroll is made smaller; file names lead nowhere on another machine, nor a call beside its badge.
+// The students' edition has no reference, no notes for teachers and no code that the page hides; solutions stand at its end.
+function forStudents() {
+  const leftOut = 'span[id^="document-book/api/"], span[id="document-book/teaching_notes"]';
+  for (const place of document.querySelectorAll(leftOut)) {
+    place.nextElementSibling.remove();
+    place.remove();
+  }
+  document.querySelectorAll('details.above-input .cell_input').forEach(found => found.remove());
+  document.querySelectorAll('details.hide:not(:has(.cell_output))').forEach(found => found.remove());
+  const article = document.querySelector('article.bd-article');
+  article.insertAdjacentHTML('beforeend', '<span id="document-solutions"></span><section id="solutions"><h2>Solutions</h2></section>');
+  let exercise;
+  for (const found of article.querySelectorAll('div.exercise, div.solution')) {
+    if (found.matches('.exercise')) exercise = found;
+    else {
+      const title = exercise.querySelector('.admonition-title').textContent.trim();
+      found.querySelector('.admonition-title').innerHTML = `<a href="#${exercise.id}">${title}</a>`;
+      found.classList.remove('toggle-hidden');
+      article.lastElementChild.append(found);
+    }
+  }
+}
+
+// Contents two deep, in the place of the theme's, which are empty.
+function tableOfContents() {
+  const entry = (section, inside = '') => {
+    const title = section.querySelector('h1, h2, h3').cloneNode(true);
+    title.querySelector('.headerlink')?.remove();
+    return `<li><a href="#${section.id}">${title.innerHTML}</a>${inside}</li>`;
+  };
+  const chapters = document.querySelectorAll('article > section, span[id^="document-"] + section');
+  const listed = [...new Set(chapters)].map(chapter => {
+    const sections = [...chapter.querySelectorAll(':scope > section:has(> h2, > h3)')];
+    const own = sections.filter(each => !/^(Three lines|Exercises|Where to go)/.test(each.textContent.trim()));
+    return entry(chapter, `<ul>${own.map(each => entry(each)).join('')}</ul>`);
+  });
+  document.querySelector('#jb-print-toc').innerHTML = `<h2>Contents</h2><ul>${listed.join('')}</ul>`;
+}
+
+// What a sheet cannot scroll is made smaller; file names lead nowhere on another machine.
 function fitForPaper() {
   document.head.appendChild(document.createElement('style')).textContent = STYLE;
-  document.querySelectorAll('details.hide').forEach(found => {
-    if (/^\s*(live_)?badge\(/.test(found.querySelector('pre')?.textContent ?? '')) found.remove();
-  });
-  document.querySelectorAll('details').forEach(found => found.open = true);
-  document.querySelectorAll('a[href]').forEach(found => {
-    if (found.protocol === 'file:' && !found.hash) found.removeAttribute('href');
-  });
+  forStudents();
+  tableOfContents();
+  document.querySelectorAll('details').forEach(found => found.open = !found.closest('table'));
+  for (const found of document.querySelectorAll('a[href]')) {
+    const within = found.getAttribute('href').startsWith('#') && !found.hash.includes(':');
+    const lost = within && !document.getElementById(decodeURIComponent(found.hash.slice(1)));
+    if (lost || found.protocol === 'file:' && !found.hash) found.removeAttribute('href');
+  }
   const wide = 'mjx-container[display="true"], .cell_output .output, .pst-scrollable-table-container';
   for (const found of document.querySelectorAll(wide)) {
     found.style.setProperty('overflow', 'auto', 'important');
