@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 HTML   := _build/html
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: book test run student slides pdf site colab release clean distclean help
+.PHONY: book test run student slides pdf site colab variants release clean distclean help
 
 help:
 	@echo "make book                    notebooks executed, book in _build/html"
@@ -17,6 +17,7 @@ help:
 	@echo "make slides                  slides of six sessions, in build/slides; they work offline"
 	@echo "make pdf                     the book as one file, _build/cevit.pdf; printed by an installed Chromium"
 	@echo "make site                    all of these, the last three put beside the book, as the site has them"
+	@echo "make variants SEED=17        exercises with other numbers and their key, in build/variants"
 	@echo "make colab REPOSITORY=o/n    notebooks with a set-up cell for Colab, in build/colab"
 	@echo "make release                 what a release holds, in build/release"
 	@echo "make clean                   remove what was built, keep the environment; make distclean removes it too"
@@ -61,6 +62,9 @@ site: student slides pdf
 
 colab: $(READY)
 	$(RUN) -m tools.publication colab $(REPOSITORY)
+
+variants: $(READY)
+	$(RUN) -m tools.publication variants $(SEED)
 
 release: site
 	$(RUN) -m tools.publication assets

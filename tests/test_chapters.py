@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = pages.chapters(ROOT)
 LAST = ["Three lines to remember", "Exercises", "Where to go"]
 LEVELS = ("easy", "medium", "hard")
+_LEVEL = re.compile(r"^\*\*.+?\*\* \((easy|medium|hard|project), (\d+) minutes\)\. ", re.MULTILINE)
 _FENCE = re.compile(r"^```\{code-cell\}.*?^```$", re.MULTILINE | re.DOTALL)
 _EXERCISE = re.compile(r"^```\{exercise-start\}(.*?)^```\{exercise-end\}", re.MULTILINE | re.DOTALL)
 _SOLUTION = re.compile(
@@ -61,6 +62,9 @@ def ending_faults(prose: str) -> list[str]:
         f"'Three lines to remember' has {len(lines)} lines": len(lines) != 3,
         "'Where to go' links to no other page": not re.search(r"\{(ref|doc)\}|\]\(\S+\.md", where),
     }
+    told = int((re.findall(r"exercises (\d+) minutes", " ".join(prose.split())) or [0])[0])
+    minutes = sum(int(m) for level, m in _LEVEL.findall(exercises) if level in LEVELS)
+    wrong[f"the box says {told} minutes of exercises, they are {minutes}"] = told != minutes
     return [said for said, is_so in wrong.items() if is_so] + exercise_faults(exercises)
 
 
@@ -68,15 +72,15 @@ def exercise_faults(text: str) -> list[str]:
     """A title and a level each, all three levels, from easy to hard; a folded solution behind."""
     bodies, solutions = _EXERCISE.findall(text), _SOLUTION.findall(text)
     labels = re.findall(r"^:label: (ex-\S+)$", "\n".join(bodies), re.MULTILINE)
-    levels = re.findall(r"^\*\*.+?\*\* \((easy|medium|hard)\)\. ", "\n".join(bodies), re.MULTILINE)
+    levels = [level for level, _ in _LEVEL.findall("\n".join(bodies))]
     answered = [label for label, _ in solutions]
     wrong = {
-        "an exercise lacks ':label: ex-...' or '**Title** (easy|medium|hard). Text'": (
+        "an exercise lacks ':label: ex-...' or '**Title** (easy, 5 minutes). Text'": (
             not len(bodies) == len(labels) == len(levels)
         ),
-        f"exercises are {levels}, and not easy, medium and hard": set(levels) != set(LEVELS),
+        f"exercises are {levels}, and not easy, medium and hard": not set(levels) >= set(LEVELS),
         f"exercises go from easy to hard, here: {levels}": (
-            levels != sorted(levels, key=LEVELS.index)
+            levels != sorted(levels, key=(*LEVELS, "project").index)
         ),
         f"solutions {answered} do not follow their exercises {labels}": answered != labels,
         "a solution is not ':class: dropdown'": any(
@@ -265,7 +269,7 @@ kernel
 ```{admonition} Goals, prerequisites, time
 :class: tip
 You will be able to do it. You need {ref}`data`. Reading takes 10 minutes, running
-half a minute on a CPU.
+half a minute on a CPU, the exercises 15 minutes.
 ```
 
 ```{code-cell} ipython3
@@ -289,7 +293,7 @@ Text.
 ```{{exercise-start}}
 :label: ex-{level}
 ```
-**Title** ({level}). Text.
+**Title** ({level}, 5 minutes). Text.
 ```{{exercise-end}}
 ```
 
@@ -320,11 +324,12 @@ Because.
         ("You need {ref}`data`.", "", "prerequisites"),
         ("## Three lines to remember", "## Summary", "the last three sections"),
         ("- Three.\n", "", "has 2 lines"),
-        ("(hard)", "(medium)", "and not easy, medium and hard"),
-        ("**Title** (easy). ", "", "lacks ':label"),
+        ("(hard, ", "(medium, ", "and not easy, medium and hard"),
+        ("**Title** (easy, 5 minutes). ", "", "lacks ':label"),
+        ("(easy, 5 ", "(easy, 6 ", "says 15 minutes of exercises, they are 16"),
         (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
         ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
-        ("(easy)", "(hard)", "from easy to hard"),
+        ("(easy, ", "(hard, ", "from easy to hard"),
         ("\n{ref}`data`.\n", "\nHome.\n", "links to no other page"),
     ],
 )

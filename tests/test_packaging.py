@@ -113,7 +113,7 @@ ROOMS: dict[str, set[str]] = {
 }
 ROOMS["training"] = SERVICES | set(ROOMS)
 ROOMS["clinic"] = SERVICES | set(ROOMS)
-TABLES = {"verdicts", "style"}  # what the publication reads of the studies
+TABLES = {"verdicts", "style", "exercises"}  # what the publication reads of the studies
 HOUSE = ("cevit_lib", "studies", "tools", "benchmarks")
 TREES = {
     path.relative_to(ROOT): ast.parse(path.read_text())

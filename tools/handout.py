@@ -8,6 +8,7 @@ notebook came in and installs what is missing; torch is never replaced.
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -17,13 +18,16 @@ from functools import cache
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell
 from pybtex.database import parse_file
 
 from cevit_lib import __version__
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
 from cevit_lib.runner.notebook import read_notebook
+from studies.exercises import EXERCISES, variant
 from tools.pages import chapters
 from tools.sphinx_extension import site_address
 
@@ -32,6 +36,12 @@ NAME = f"cevit-{__version__}-student"
 PARTS = ("studies", "results")  # beside the library's wheel
 _SOLUTION = re.compile(
     r"^```\{solution-start\}.*?^```\{solution-end\}\s*^```$", re.MULTILINE | re.DOTALL
+)
+# a call with parentheses inside parentheses at most
+_CHECK = re.compile(r"\bcheck\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+_EXERCISE = re.compile(
+    r"^```\{exercise-start\}\n:label: (\S+)\n```\n(.*?)^```\{exercise-end\}",
+    re.MULTILINE | re.DOTALL,
 )
 _EXERCISE_MARK = re.compile(r"^```\{exercise-(?:start|end)\}.*?^```\n?", re.MULTILINE | re.DOTALL)
 _SET_UP = """# Finds the folder that this notebook came in, and installs what is missing.
@@ -60,6 +70,20 @@ if have.get("cevit-lib") != "{version}" or "peft" not in have:
     wanted = [f"{{wheels[0]}}[vit,clinic,notebook]"]
     wanted += [f"{{p}}=={{have[p]}}" for p in ("torch", "torchvision") if p in have]  # stay
     subprocess.run([sys.executable, "-m", "pip", "install", *wanted], check=True)
+
+from studies.exercises import check  # of your numbers
+"""
+
+RUBRIC = """# Key
+
+Half of the points for the numbers, half for the reasoning that the last line of each exercise
+names. Numbers without a reasoning get no points; a slip that is carried on correctly costs a
+quarter. Easy: 2 points, medium: 4, hard: 6.
+"""
+_KEY = """{title}.
+
+- Numbers: {told}; accept what is within {own.within:g}, of the number where it is larger than one.
+- Reasoning: {own.answer.__doc__}
 """
 
 _TARGET = re.compile(r"^\([\w-]+\)=$\n?", re.MULTILINE)
@@ -82,9 +106,8 @@ def places(root: Path) -> dict[str, tuple[str, str]]:
         page, text = f"{folder}/{source.stem}.html", source.read_text(encoding="utf-8")
         for label, title in re.findall(r"^\(([\w-]+)\)=\n#+ (.+)$", text, re.MULTILINE):
             found.setdefault(label, (title, f"{page}#{label}"))
-        exercise = r"^:label: (ex-[\w-]+)\n```\n\*\*(.+?)\*\*"
-        for label, title in re.findall(exercise, text, re.MULTILINE):
-            found[label] = f"exercise “{title}”", f"{page}#{label}"
+        for label, task in _EXERCISE.findall(text):
+            found[label] = f"exercise “{task.split('**')[1]}”", f"{page}#{label}"
         for label in re.findall(r"^:label: (eq-[\w-]+)$", text, re.MULTILINE):
             found[label] = "the equation", f"{page}#equation-{label}"
         for label in re.findall(r"^ *:?name: ((?:fig|tab)-[\w-]+)$", text, re.MULTILINE):
@@ -192,6 +215,22 @@ def caption(cell) -> str:
     return f"*Figure.* {' '.join(said.split())}" if said else ""
 
 
+def tasks(root: Path | None = None) -> dict[str, str]:
+    """Return label -> text of every exercise, in the order of the book."""
+    pages = (page.read_text(encoding="utf-8") for page in chapters(root))
+    return dict(each for page in pages for each in _EXERCISE.findall(page))
+
+
+def blank(solution: str) -> str:
+    """Return an empty cell, with the check of a solution's numbers and without the numbers."""
+    lines = [ANSWER]
+    if found := _CHECK.search(solution):
+        call = ast.parse(found[0], mode="eval").body
+        call.args[1:] = [ast.Constant(...) for _ in call.args[1:]]
+        lines += ["", ast.unparse(call).replace("'", '"')]
+    return "\n".join(["```{code-cell} ipython3", *lines, "```"])
+
+
 def without_solutions(text: str) -> str:
     """Return a page's text with an empty cell in the place of each solution.
 
@@ -200,7 +239,7 @@ def without_solutions(text: str) -> str:
     NotebookError
         A solution has a beginning and no end.
     """
-    text = _SOLUTION.sub(f"```{{code-cell}} ipython3\n{ANSWER}\n```", text)
+    text = _SOLUTION.sub(lambda each: blank(each[0]), text)
     if "{solution-" in text:
         raise NotebookError("a solution begins and does not end, or ends and does not begin")
     return _EXERCISE_MARK.sub("", text)
@@ -212,6 +251,12 @@ def unsolved(page: Path):
         copy = Path(folder) / page.name
         copy.write_text(without_solutions(page.read_text(encoding="utf-8")), encoding="utf-8")
         return read_notebook(copy)
+
+
+def set_up(site: str | None) -> str:
+    """Return the code of a notebook's first cell; Colab fetches its archive from the site."""
+    archive = f"{site}student.zip" if site else ""
+    return _SET_UP.format(name=NAME, version=__version__, archive=archive)
 
 
 def handout(page: Path, repository: str | None = None, solutions: bool = False):
@@ -228,22 +273,35 @@ def handout(page: Path, repository: str | None = None, solutions: bool = False):
     """
     site = site_address(repository) if repository else None
     notebook = read_notebook(page) if solutions else unsolved(page)
-    archive = f"{site}student.zip" if site else ""
-    code = _SET_UP.format(name=NAME, version=__version__, archive=archive)
-    cells = [nbformat.v4.new_code_cell(code, id="set-up")]
+    cells = [new_code_cell(set_up(site), id="set-up")]
     for cell in notebook.cells:
         cells.append(cell)
         if cell.cell_type == "markdown":
             cell.source = plain_markdown(cell.source, site)
         elif said := caption(cell):
-            cells.append(
-                nbformat.v4.new_markdown_cell(plain_markdown(said, site), id=f"{cell.id}-c")
-            )
+            cells.append(new_markdown_cell(plain_markdown(said, site), id=f"{cell.id}-c"))
         if {"hide-input", "remove-cell"} & set(cell.metadata.get("tags", [])):
             cell.metadata["jupyter"] = {"source_hidden": True}
     notebook.cells = cells
     nbformat.validate(notebook)
     return notebook
+
+
+def write_variants(folder: Path, seed: int, repository: str | None = None) -> list[Path]:
+    """Write a notebook of the exercises with other numbers, drawn from a seed, and its key."""
+    rng, site = np.random.default_rng(seed), site_address(repository) if repository else None
+    cells, key = [new_code_cell(set_up(site) + "from studies import theory\n")], [RUBRIC]
+    for label, task in tasks().items():
+        if label in EXERCISES and EXERCISES[label].vary:
+            text, numbers = variant(label, plain_markdown(task, site), rng)
+            cells += [new_markdown_cell(text), new_code_cell(ANSWER)]
+            told = ", ".join(f"{each:.4g}" for each in numbers)
+            key.append(_KEY.format(title=text.split(". ")[0], told=told, own=EXERCISES[label]))
+    folder.mkdir(parents=True, exist_ok=True)
+    sheet, answers = folder / f"exercises-{seed}.ipynb", folder / f"key-{seed}.md"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), sheet)
+    answers.write_text("\n".join(key), encoding="utf-8")
+    return [sheet, answers]
 
 
 def write_handouts(folder: Path, repository: str | None, solutions: bool) -> list[Path]:

@@ -26,7 +26,7 @@ from cevit_lib import __version__
 from cevit_lib.edge import guarded
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
-from tools.handout import write_handouts, write_student
+from tools.handout import write_handouts, write_student, write_variants
 from tools.pages import EXECUTED, alone, jupyter_book
 from tools.teaching import write_slides
 
@@ -231,10 +231,12 @@ def main(arguments: list[str] | None = None) -> int:
         "colab": lambda given: write_handouts(
             root / "build" / "colab", given.repository, solutions=True
         ),
+        "variants": lambda given: write_variants(root / "build" / "variants", given.seed, public),
         "assets": lambda given: write_assets(root / "build" / "release"),
     }.items():
         commands.add_parser(name).set_defaults(make=make)
     commands.choices["colab"].add_argument("repository", help="owner/name of the public repository")
+    commands.choices["variants"].add_argument("seed", type=int, help="another seed, other numbers")
     given = parser.parse_args(arguments)
 
     def work() -> int:
