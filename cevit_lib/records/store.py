@@ -307,7 +307,7 @@ def load_records(
         wanted = f" with {configuration}" if configuration else ""
         raise ProvenanceError(f"no record of study {study!r}{wanted} in {where}; {remedy(study)}")
     # records that were made in one second keep their order under a new identity
-    return sorted(records, key=lambda r: (r["created"], r.get("formerly", r["id"])))
+    return sorted(records, key=lambda r: (r["created"], r["id"]))
 
 
 def matches(configuration: dict, wanted: dict) -> bool:

@@ -54,6 +54,7 @@ COPULA = ("algorithm 3, paper", "one stage")
 MEANS = ("MAE", "AUC", "Brier", "joint ACC", "log-likelihood")
 GAINS = {"log score": "log score of a pair (nats)", "MAE": "MAE (um)", "AUC": "AUC"}
 """Gains of the dependence between eyes, and their units."""
+STRANGERS = "strangers'"
 
 
 def metrics_frame(records: Iterable[dict]) -> pd.DataFrame:
@@ -213,7 +214,8 @@ def gains_of_dependence(own: list[dict], disrupted: list[dict]) -> pd.DataFrame:
         AUC are of one stage beside matched independence. More is better.
     """
     rows = []
-    for pairs, records in {"own": own, "strangers'": disrupted}.items():
+    known = {"own": own} | ({STRANGERS: disrupted} if disrupted else {})
+    for pairs, records in known.items():
         folds = records[0]["configuration"]["folds"]
         kinds: dict[str, tuple] = {"log score": tuple(zip(*map(joined, records), strict=True))}
         for metric in ("MAE", "AUC"):
@@ -238,15 +240,13 @@ def shown_plane(records: Iterable[dict]) -> dict | None:
 def answer(rows: pd.DataFrame, gains: pd.DataFrame) -> str:
     """Say what the records say of the dependence: of margins, of pairs, and of strangers."""
     row = _dependence(rows)
-    pairs, others = (
-        gains[(gains["pairs"] == kind) & (gains["gain"] == GAINS["log score"])].iloc[0]
-        for kind in ("own", "strangers'")
-    )
+    scores = gains[gains["gain"] == GAINS["log score"]].set_index("pairs")
+    found = {pairs: _range(score) for pairs, score in scores.iterrows()}
     return (
         f"Training under the dependence changes the error of the thickness by {_range(row)} um, "
         f"**{row['word']}** beside matched independence. What joins the eyes adds "
-        f"{_range(pairs)} nats to the log score of a held-out pair, and {_range(others)} where "
-        "the eyes are strangers."
+        f"{found['own']} nats to the log score of a held-out pair, and where the eyes are "
+        f"strangers {found.get(STRANGERS, '(not run yet)')}."
     )
 
 

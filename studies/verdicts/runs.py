@@ -171,7 +171,7 @@ private(
     "real-adapters",
     "Section 6, Result 2",
     "Adapters improve classification, not regression.",
-    "ablation.html#fig-ablation-boxes",
+    "ablation.html#fig-ablation-differences",
 )
 
 private(
@@ -185,7 +185,7 @@ private(
     "real-tsne",
     "Section 6, and Section 1",
     "The two eyes' embeddings differ among eyes without high myopia.",
-    "ablation.html#fig-ablation-eyes",
+    "errata.html#fig-errata-plane",
 )
 
 
