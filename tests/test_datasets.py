@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy import integrate, stats
+from scipy import stats
 
 from cevit_lib.datasets import (
     ImageFiles,
@@ -19,11 +19,7 @@ from cevit_lib.datasets import (
     read_image,
     split_by_patient,
 )
-from cevit_lib.datasets.synthetic import (
-    CODE_CORRELATION,
-    TEXT_CORRELATION,
-    regression_functions,
-)
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION, regression_functions
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 
 
@@ -44,19 +40,13 @@ def make_pairs(n: int = 40, seed: int = 0, share: float = 0.3, repeat: int = 1) 
 # ---- synthetic pairs
 
 
-@pytest.fixture(scope="module", params=["text", "code"])
-def synthetic(request) -> SyntheticPairs:
-    return SyntheticPairs(1500, np.random.default_rng(7), request.param)
-
-
-def test_pixels_and_errors_have_the_printed_moments(synthetic):
+def test_pixels_and_errors_have_the_printed_moments():
+    synthetic = SyntheticPairs(1500, np.random.default_rng(7))
     images = synthetic.images[:, :, 0].numpy().astype(float)
-    text = synthetic.notes["process"] == "text"
-    variance, printed = (0.5, TEXT_CORRELATION) if text else (0.25, CODE_CORRELATION)
     for block, mean, var in (
         (images[..., -24:, -24:], 0.5, 0.25),
-        (images[..., :24, :24], 0.0, variance),
-        (images[..., 24:48, 48:72], 0.0, variance),
+        (images[..., :24, :24], 0.0, 0.5),
+        (images[..., 24:48, 48:72], 0.0, 0.5),
     ):
         for eye in (0, 1):
             expect(block[:, eye], mean)
@@ -65,7 +55,7 @@ def test_pixels_and_errors_have_the_printed_moments(synthetic):
     # neighbouring pixels of one eye are independent
     expect(images[:, 0, 0, 0] * images[:, 0, 0, 1], 0.0)
     residual = (synthetic.y[:, :2] - synthetic.truth.g1).numpy()
-    expect(residual[:, 0] * residual[:, 1], printed[0][1])
+    expect(residual[:, 0] * residual[:, 1], TEXT_CORRELATION[0, 1])
     expect(residual**2, 1.0)
 
 
@@ -79,11 +69,9 @@ def test_regression_functions_by_hand():
     images[0, :, 6, 6], images[0, :, 8, 7] = 1.0, 1.5  # Omega_3
     images[0, :, 0, 4] = 50.0  # rows 1-3 but columns 4-6: in no index set
     images[..., 9:, :] = images[..., :, 9:] = 99.0  # nor are others than the first nine
-    g1, g2 = regression_functions(images, "text")
+    g1, g2 = regression_functions(images)
     np.testing.assert_allclose(g1[0], np.tanh(2.0) + 0.8 + np.tanh(1.0) + np.tanh(1.5))
     np.testing.assert_allclose(g2[0], 0.8)
-    left = regression_functions(images, "code")[0][0, 0]
-    np.testing.assert_allclose(left, np.tanh(2.0) + 0.8 + np.tanh(2.5))
 
 
 def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
@@ -109,22 +97,9 @@ def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
     expect(label[:300].prod(1) - both, 0.0)
 
 
-def test_code_labels_have_the_logit_normal_margin():
-    data = SyntheticPairs(4000, np.random.default_rng(6), "code")
-    label, g = data.y[:, 2:].numpy(), data.truth.g2.numpy()
-    probability = torch.sigmoid(data.truth.outputs[:, 2:]).numpy()
-    expect(label - probability, 0.0)
-    by_quadrature = integrate.quad(
-        lambda e: stats.norm.pdf(e) / (1 + np.exp(-(g[0, 0] + e))), -12, 12, epsabs=1e-12
-    )[0]
-    assert probability[0, 0] == pytest.approx(by_quadrature, abs=1e-9)
-    shrunk = 0.5 / (1 + np.pi**2 / 3)  # the logistic error is added to both latent scores
-    assert data.truth.correlation[2, 3].item() == pytest.approx(shrunk)
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))],
+    [dict(n=0), dict(n=3, window=8), dict(n=3, correlation=np.ones((4, 4)))],
     ids=str,
 )
 def test_synthetic_pairs_refuse_what_makes_no_sense(arguments):
