@@ -286,12 +286,6 @@ def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
             "covariate 'age' is 7.5 wherever it is observed",
         ),
         (
-            lambda i, e: f"{length(i, e)},{'FM'[(i + (i == 3) * e) % 2]}",
-            {"binary": {}, "covariates": {"sex m": "dx in [m] else [f]"}},
-            False,
-            "'sex m' differs between the eyes of 1 patients ('003')",
-        ),
-        (
             lambda i, e: f"{length(i, e)},{'ABCD'[i % 4]}",
             {"binary": {}, "covariates": {"site b": "dx in [b] else [a, c]"}},
             False,

@@ -10,9 +10,8 @@ import torch
 
 from cevit_lib import clinic as fit
 from cevit_lib.clinic import commands
-from cevit_lib.clinic import options as clinic_options
 from cevit_lib.clinic.fold import build_model
-from cevit_lib.clinic.options import ARMS
+from cevit_lib.clinic.options import ARMS, declare
 from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError, TrainingError
 from cevit_lib.records import rounded
 from cevit_lib.records.store import read_record
@@ -25,7 +24,7 @@ LITTLE += ["--scale", "smoke"]
 
 def options(*more: str, command: str = "fit") -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    getattr(clinic_options, f"add_{command}_arguments")(parser)
+    declare(command, parser)
     return parser.parse_args([str(argument) for argument in more])
 
 

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from cevit_lib.clinic.check_data import characteristic
 from cevit_lib.clinic.performance import Judged, in_words
-from cevit_lib.clinic.report_figures import plot_agreement, plot_calibrated, plot_predicted
+from cevit_lib.clinic.report_figures import plot_calibrated, plot_predicted
 from cevit_lib.clinic.style import png
 from cevit_lib.clinic.tables import own_or_new
 from cevit_lib.metrics import Interval, calibration_curve
@@ -164,11 +164,6 @@ def _figures(judged: Judged, level: float) -> str:
         text += figure(
             plot_predicted(panels, half, judged.domains),
             f"Predicted against observed; grey band: {level:.0%} interval.",
-        )
-        text += figure(
-            plot_agreement(panels, judged.domains),
-            "Bland and Altman: predicted less observed against their mean; lines: bias and 95 % "
-            "limits of agreement.",
         )
     if curves:
         text += figure(

@@ -22,14 +22,13 @@ from cevit_lib.metrics.detection import (
     predictive_values,
     threshold_at_specificity,
 )
-from cevit_lib.metrics.patients import asymmetric, patient_labels, patient_scores
+from cevit_lib.metrics.patients import patient_labels, patient_scores
 from cevit_lib.metrics.report import evaluate
 
 __all__ = [
     "Interval",
     "accuracy",
     "area_under_curve",
-    "asymmetric",
     "bland_altman",
     "brier_score",
     "calibration",
