@@ -123,6 +123,10 @@ class Answer:
         of = of_label if self.label else of_length
         return of(self.said[rows], self.seen[rows], self.usual[rows], stated[self.name])
 
+    def without_skill(self, stated: dict[str, float]) -> dict[str, float]:
+        """Return the metrics of saying the usual of everybody."""
+        return replace(self, said=self.usual).numbers(stated)
+
 
 def of_length(
     said: np.ndarray, seen: np.ndarray, usual: np.ndarray, limit: float
