@@ -89,6 +89,8 @@ def test_every_fault_is_named_and_the_command_changes_nothing(tmp_path, capsys):
         said = texts(report.problems, error)
         assert [text for text in wanted if text not in said] == []
     assert len(report.errors) == 9
+    with pytest.raises(DataError, match="003_OD.jpg cannot be read"):
+        read_image(photos / "003_OD.jpg", 48)
     # of 003, 004, 005 and 012 one photograph each cannot be used
     assert report.flow["rows"] == 48 and report.flow["photographs that cannot be used"] == 4
     assert report.flow["photographs in the folder that no row names"] >= 2
@@ -165,8 +167,6 @@ def test_a_damaged_png_is_found_without_decoding_it(tmp_path, mode):
 
 
 def test_what_a_file_shows_is_told(tmp_path, monkeypatch):
-    save_turned(tmp_path / "eye.png", 3)
-    assert "is turned by its EXIF tag (orientation 3)" in inspect(tmp_path / "eye.png").warnings[0]
     Image.fromarray(pixels(8)).convert("L").save(tmp_path / "grey.png")
     assert inspect(tmp_path / "grey.png").warnings == []  # a grey picture is no fault
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # a huge picture

@@ -63,11 +63,3 @@ def test_a_missing_core_package_is_a_fault_with_a_remedy(monkeypatch, capsys):
         "not installed: timm (pip install 'cevit-lib[vit]')" in out
         and "FAULT: the core needs timm" not in out
     )
-
-
-def test_devices_are_those_that_torch_sees():
-    torch = pytest.importorskip("torch")
-    faults = []
-    lines = doctor.devices(faults)
-    assert not faults and f"torch uses {torch.get_num_threads()} threads" in lines[0]
-    assert ("no CUDA device" in lines) is not torch.cuda.is_available()

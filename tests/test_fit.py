@@ -77,14 +77,6 @@ def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, cap
     assert "fold 1 of 3 failed: fitted twice" in capsys.readouterr().err
 
 
-def test_refit_gives_the_same_numbers(done):
-    record = read_record(next((done / "fit-synthetic").glob("*.json")))
-    again = fit.refit(record)
-    assert again["id"] == record["id"]
-    assert again["predictions"]["copula"] == record["predictions"]["copula"]
-    assert json.loads(json.dumps(again["parameters"])) == record["parameters"]
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

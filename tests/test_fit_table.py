@@ -14,9 +14,7 @@ from cevit_lib.clinic import cli
 from cevit_lib.clinic.report import fit_records, pool
 from cevit_lib.clinic.tables import (
     conditional_interval,
-    eye_of,
     marginal_interval,
-    pairs_of,
     patient_table,
 )
 from cevit_lib.copula import (
@@ -370,21 +368,6 @@ def test_any_and_both_are_sums_of_cells_and_updates_are_conditional_probabilitie
     ]  # lengths measured, no label: the joint cells are exact
     assert table.loc["c", "updated both HM"] == pytest.approx(float(given[1, 1]), abs=1e-9)
     assert table.loc["c", "updated any HM"] == pytest.approx(1 - float(given[0, 0]), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    "names, continuous, pairs",
-    [
-        (NAMES, 2, {"HM": (2, 3)}),
-        (("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2, {}),
-        (("AL_OS", "AL_OD", "male"), 2, {}),
-        (("HM_OS", "HM_OD", "DR_OS", "DR_OD"), 0, {"HM": (0, 1), "DR": (2, 3)}),
-    ],
-)
-def test_names_tell_eyes_and_pairs(names, continuous, pairs):
-    assert pairs_of(names, continuous) == pairs
-    eyes = {"AL_OS": "OS", "RNFL_OD (um)": "OD", "male": None, "BIOS_OSX": None}
-    assert {name: eye_of(name) for name in eyes} == eyes
 
 
 class OnAppleGpu(torch.Tensor):

@@ -9,7 +9,6 @@ from scipy.special import expit, logit
 
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 from cevit_lib.metrics import (
-    accuracy,
     area_under_curve,
     bland_altman,
     brier_score,
@@ -252,13 +251,6 @@ def test_errors_by_hand_and_missing_values_left_out():
     assert mean_absolute_error(predicted, observed) == 1.5
     assert root_mean_squared_error(predicted, observed) == pytest.approx(np.sqrt(2.5))
     assert np.isnan(mean_absolute_error(predicted[2:], observed[2:]))
-
-
-def test_accuracies_by_hand():
-    classes = np.array([[1, 1], [0, 1], [0, 0], [1, 0]])
-    labels = np.array([[1, 1], [1, 1], [0, np.nan], [0, 1]])
-    assert [accuracy(c, y) for c, y in zip(classes.T, labels.T, strict=True)] == [0.5, 2 / 3]
-    assert joint_accuracy(classes, labels) == 1 / 3  # the third patient lacks a label
 
 
 def test_evaluate_uses_both_rules_and_says_why_a_number_is_missing():

@@ -2,13 +2,11 @@
 
 import errno
 import importlib
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -456,30 +454,3 @@ def test_the_papers_numbers_say_where_they_are_printed():
     assert abs(ratio - toy["time_ratio"]["value"]) / ratio < 0.0005 / 0.012
     with pytest.raises(ProvenanceError, match="stored: .*toy_example"):
         paper_numbers("nosuch")
-
-
-def test_records_that_lost_their_arms_from_their_identity_kept_all_numbers(tmp_path):
-    """Against the commit before, when a configuration said which arms were fitted."""
-    before = "cee33d1da06b6510fc63ae1b99b2da98a86a2fce"
-    done = subprocess.run(["git", "-C", ROOT, "archive", before, "results"], capture_output=True)
-    if done.returncode:
-        pytest.skip("this is a shallow clone or no clone: the commit before is not here")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-        tar.extractall(tmp_path, filter="data")
-    old = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("results/*/*.json")}
-    records = [read_record(path) for path in committed()]
-    assert any("formerly" in record for record in records)
-    for record in records:
-        known = old.get(record.get("formerly", record["id"]))
-        if known is None:
-            continue  # made later
-        configuration = known["configuration"]
-        arms = {
-            k: configuration[k]
-            for k in ("arms", "from_scratch")
-            if "formerly" in record and k in configuration
-        }
-        assert list(record.get("arms") or {}) == arms.get("arms", [])
-        assert configuration == record["configuration"] | arms
-        for key in known.keys() - {"id", "configuration"}:
-            assert record[key] == known[key], (record["study"], record["id"], key)
