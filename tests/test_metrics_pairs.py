@@ -25,7 +25,6 @@ from cevit_lib.metrics import (
     r_squared,
     root_mean_squared_error,
     share_within,
-    threshold_at_specificity,
 )
 
 NAN = np.nan
@@ -70,29 +69,14 @@ def test_slopes_of_the_difference_are_what_algebra_says():
 
 
 @pytest.mark.parametrize("specificity", [0.5, 0.8, 0.9, 1.0])
-def test_the_threshold_is_the_lowest_that_keeps_the_specificity(specificity):
+def test_no_other_threshold_that_keeps_the_specificity_finds_more(specificity):
     rng = np.random.default_rng(3)
     scores, labels = rng.integers(0, 12, 80) / 12, (rng.random(80) < 0.4).astype(float)
-    threshold = threshold_at_specificity(scores, labels, specificity)
-    assert detection_at(scores, labels, threshold).specificity >= specificity - 1e-12
-    lower = [
-        detection_at(scores, labels, s).specificity for s in np.unique(scores) if s < threshold
-    ]
-    assert max(lower, default=0.0) < specificity
-
-
-def test_sensitivity_and_specificity_by_hand_and_without_a_class():
-    scores, labels = [0.1, 0.4, 0.4, 0.9, 0.7], [0, 0, 1, 1, NAN]
-    assert detection_at(scores, labels, 0.4) == (0.5, 1.0)  # a score at the threshold is a no
-    assert threshold_at_specificity(scores, labels, 0.5) == 0.1
-    assert np.isnan(threshold_at_specificity([0.5], [1.0]))
-    assert (
-        np.isnan(detection_at([0.5], [1.0], 0.2).specificity)
-        and detection_at([0.5], [1.0], 0.2).sensitivity == 1
-    )
-    assert np.isnan(detection_at([0.5], [1.0], NAN)).all()
-    with pytest.raises(ParameterError, match=r"give a number in \(0, 1\]"):
-        threshold_at_specificity(scores, labels, 90)
+    found = detection_at(scores, labels, specificity)
+    every = [(scores > at)[:, None] for at in np.unique(scores)]
+    shares = [(said[labels == 1].mean(), 1 - said[labels == 0].mean()) for said in every]
+    assert found == max(pair for pair in shares if pair[1] >= specificity - 1e-12)
+    assert np.isnan(detection_at(scores, np.ones(80), specificity)).all()
 
 
 def test_predictive_values_count_people():

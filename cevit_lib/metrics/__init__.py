@@ -20,7 +20,6 @@ from cevit_lib.metrics.detection import (
     detection_at,
     joint_accuracy,
     predictive_values,
-    threshold_at_specificity,
 )
 from cevit_lib.metrics.patients import patient_labels, patient_scores
 from cevit_lib.metrics.report import evaluate
@@ -46,5 +45,4 @@ __all__ = [
     "r_squared",
     "root_mean_squared_error",
     "share_within",
-    "threshold_at_specificity",
 ]
