@@ -1,6 +1,7 @@
 """Pictures that more than one page shows: four answers of two eyes, boxes and arrows.
 
-``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.svg``.
+``python -m studies.overview`` draws the first page's picture anew into ``assets/four_cells.svg``,
+and into ``assets/social.png``, which other sites show beside a link to the book.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, Ellipse, FancyBboxPatch, Rectangle
+from PIL import Image
 
 from cevit_lib.clinic.style import COLORS, drawn, new_figure
 from cevit_lib.normal import bivariate_normal_cdf
@@ -119,5 +121,10 @@ def draw_arrow(ax: Any, start: tuple, end: tuple, ink: str, words: str = "") -> 
 
 
 if __name__ == "__main__":
+    assets, figure = project_root() / "assets", four_cells()
     with matplotlib.rc_context({"svg.hashsalt": "cevit"}):
-        four_cells().savefig(project_root() / "assets" / "four_cells.svg", metadata={"Date": None})
+        figure.savefig(assets / "four_cells.svg", metadata={"Date": None})
+    figure.set_size_inches(8, 4.2)
+    figure.suptitle("Two eyes are not two patients", fontsize=18, weight="bold")
+    figure.savefig(assets / "social.png", dpi=150, bbox_inches=None, metadata={"Software": None})
+    Image.open(assets / "social.png").quantize(64).save(assets / "social.png", optimize=True)

@@ -72,15 +72,6 @@ def test_both_routes_agree():
         torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-13)
 
 
-def test_missing_responses_have_gradient_zero_not_nan():
-    values = outputs()
-    scale = torch.tensor(SCALE, requires_grad=True)
-    log_density(values, HOLES, CopulaParameters(GAMMA, scale)).sum().backward()
-    assert (values.grad[torch.isnan(HOLES)] == 0).all()
-    assert (values.grad[~torch.isnan(HOLES)] != 0).all()
-    assert torch.isfinite(scale.grad).all()
-
-
 @pytest.mark.parametrize("missing", [False, True])
 def test_saved_for_backward_is_48_bytes_an_observation(missing):
     def loss(outputs, y):

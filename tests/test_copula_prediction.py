@@ -74,17 +74,6 @@ def test_update_of_what_is_missing_against_integration(p0, p1):
         np.testing.assert_allclose(got.probability[row], probability, rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_observed_gives_the_margins_and_everything_gives_itself():
-    empty = condition_on(X, torch.full_like(X, torch.nan), PAPER)
-    torch.testing.assert_close(empty.mean, X[:, :2])
-    torch.testing.assert_close(empty.sd, torch.tensor(SCALE).expand(4, 2))
-    torch.testing.assert_close(empty.probability, torch.sigmoid(X[:, 2:]))
-    y = torch.tensor(np.concatenate([MEASURED, [[0, 0], [0, 1], [1, 0], [1, 1]]], 1))
-    full = condition_on(X, y, PAPER)
-    assert torch.equal(full.mean, y[:, :2]) and torch.equal(full.probability, y[:, 2:])
-    assert (full.sd == 0).all()
-
-
 def test_works_without_gradients():
     with torch.inference_mode():
         found = condition_on(torch.zeros(1, 4), torch.tensor([[NAN, 1.0, 1.0, NAN]]), PAPER)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy import integrate, stats
+from scipy import stats
 
 from cevit_lib.datasets import (
     ImageFiles,
@@ -19,11 +19,7 @@ from cevit_lib.datasets import (
     read_image,
     split_by_patient,
 )
-from cevit_lib.datasets.synthetic import (
-    CODE_CORRELATION,
-    TEXT_CORRELATION,
-    regression_functions,
-)
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION, regression_functions
 from cevit_lib.errors import DataError, LabelError, ParameterError, ShapeError
 
 
@@ -44,19 +40,13 @@ def make_pairs(n: int = 40, seed: int = 0, share: float = 0.3, repeat: int = 1) 
 # ---- synthetic pairs
 
 
-@pytest.fixture(scope="module", params=["text", "code"])
-def synthetic(request) -> SyntheticPairs:
-    return SyntheticPairs(1500, np.random.default_rng(7), request.param)
-
-
-def test_pixels_and_errors_have_the_printed_moments(synthetic):
+def test_pixels_and_errors_have_the_printed_moments():
+    synthetic = SyntheticPairs(1500, np.random.default_rng(7))
     images = synthetic.images[:, :, 0].numpy().astype(float)
-    text = synthetic.notes["process"] == "text"
-    variance, printed = (0.5, TEXT_CORRELATION) if text else (0.25, CODE_CORRELATION)
     for block, mean, var in (
         (images[..., -24:, -24:], 0.5, 0.25),
-        (images[..., :24, :24], 0.0, variance),
-        (images[..., 24:48, 48:72], 0.0, variance),
+        (images[..., :24, :24], 0.0, 0.5),
+        (images[..., 24:48, 48:72], 0.0, 0.5),
     ):
         for eye in (0, 1):
             expect(block[:, eye], mean)
@@ -65,7 +55,7 @@ def test_pixels_and_errors_have_the_printed_moments(synthetic):
     # neighbouring pixels of one eye are independent
     expect(images[:, 0, 0, 0] * images[:, 0, 0, 1], 0.0)
     residual = (synthetic.y[:, :2] - synthetic.truth.g1).numpy()
-    expect(residual[:, 0] * residual[:, 1], printed[0][1])
+    expect(residual[:, 0] * residual[:, 1], TEXT_CORRELATION[0, 1])
     expect(residual**2, 1.0)
 
 
@@ -79,11 +69,9 @@ def test_regression_functions_by_hand():
     images[0, :, 6, 6], images[0, :, 8, 7] = 1.0, 1.5  # Omega_3
     images[0, :, 0, 4] = 50.0  # rows 1-3 but columns 4-6: in no index set
     images[..., 9:, :] = images[..., :, 9:] = 99.0  # nor are others than the first nine
-    g1, g2 = regression_functions(images, "text")
+    g1, g2 = regression_functions(images)
     np.testing.assert_allclose(g1[0], np.tanh(2.0) + 0.8 + np.tanh(1.0) + np.tanh(1.5))
     np.testing.assert_allclose(g2[0], 0.8)
-    left = regression_functions(images, "code")[0][0, 0]
-    np.testing.assert_allclose(left, np.tanh(2.0) + 0.8 + np.tanh(2.5))
 
 
 def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
@@ -109,22 +97,9 @@ def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
     expect(label[:300].prod(1) - both, 0.0)
 
 
-def test_code_labels_have_the_logit_normal_margin():
-    data = SyntheticPairs(4000, np.random.default_rng(6), "code")
-    label, g = data.y[:, 2:].numpy(), data.truth.g2.numpy()
-    probability = torch.sigmoid(data.truth.outputs[:, 2:]).numpy()
-    expect(label - probability, 0.0)
-    by_quadrature = integrate.quad(
-        lambda e: stats.norm.pdf(e) / (1 + np.exp(-(g[0, 0] + e))), -12, 12, epsabs=1e-12
-    )[0]
-    assert probability[0, 0] == pytest.approx(by_quadrature, abs=1e-9)
-    shrunk = 0.5 / (1 + np.pi**2 / 3)  # the logistic error is added to both latent scores
-    assert data.truth.correlation[2, 3].item() == pytest.approx(shrunk)
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [dict(n=0), dict(n=3, process="paper"), dict(n=3, correlation=np.ones((4, 4)))],
+    [dict(n=0), dict(n=3, window=8), dict(n=3, correlation=np.ones((4, 4)))],
     ids=str,
 )
 def test_synthetic_pairs_refuse_what_makes_no_sense(arguments):
@@ -248,17 +223,6 @@ def test_mirroring_flips_left_and_right_only_and_exif_is_honoured(tmp_path):
     torch.testing.assert_close(read_image(tmp_path / "turned.png", 32), plain)
 
 
-@pytest.mark.parametrize(
-    "length, told", [(900, "cannot be read"), (0, "cannot be read"), (None, "does not exist")]
-)
-def test_a_file_that_is_no_photograph_is_named(tmp_path, length, told):
-    path = photograph(tmp_path / "7_OD_1.jpg")
-    content = path.read_bytes()
-    path.unlink() if length is None else path.write_bytes(content[:length])
-    with pytest.raises(DataError, match=f"7_OD_1.jpg {told}"):
-        read_image(path, 32)
-
-
 def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
     path = photograph(tmp_path / "q.png")
     files = ImageFiles(((path, None), (path, path)), size=16, mirrored=(True, False))
@@ -271,71 +235,14 @@ def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
 # ---- GRAPE
 
 
-@pytest.fixture
-def little_grape(tmp_path) -> Path:
-    """A folder in GRAPE's layout with three invented patients."""
-    (tmp_path / "images_roi").mkdir()
-    stems = ("rnfl_mean", "vf_ms", "image", "has_roi", "has_cfp")
-    lines = ["subject," + ",".join(f"{stem}_{eye}" for stem in stems for eye in ("od", "os"))]
-    patients = (("007", 80, 25), ("12", 60, 12), ("13", "", 21))
-    for k, (subject, thickness, field) in enumerate(patients):
-        names = [f"{subject}_{eye}_1.jpg" for eye in ("OD", "OS")]
-        for level, name in zip((10, 50), names, strict=True):
-            picture = Image.fromarray(np.full((20, 20, 3), level + k, dtype=np.uint8))
-            picture.save(tmp_path / "images_roi" / name)
-        row = [subject, thickness, 70 + k, field, 30 - k, *names, 1, 1, 0, 0]
-        lines.append(",".join(map(str, row)))
-    (tmp_path / "pairs.csv").write_text("\ufeff" + "\n".join(lines) + "\n", encoding="utf-8")
-    return tmp_path
-
-
-def test_grape_puts_the_left_eye_first_and_keeps_ids_as_text(little_grape):
-    data = load_grape(little_grape, size=8)
-    assert data.ids == ("007", "12") and data.domains == ("OS", "OD")
-    assert data.y.tolist() == [[70, 80, 0, 0], [71, 60, 0, 1]]
-    brightness = data.load().mean((2, 3, 4))
-    assert (brightness[:, 0] > brightness[:, 1]).all()  # the left eyes were painted brighter
-    assert data.notes["flow"] == {
-        "patients with both eyes": 3,
-        "without both roi images": 0,
-        "without all four responses": 1,
-        "kept": 2,
-    }
-    data = load_grape(little_grape, size=8, missing="keep")
-    assert len(data) == 3 and torch.isnan(data.y[2, 1]) and data.y[2, 3] == 1
-
-
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        ("12,60,", "12,6O,", r"line 3, column 'rnfl_mean_od': '6O' is no number"),
-        (",12,29,", ",12,290,", r"line 3, column 'vf_ms_os': '290' is outside the limits"),
-        ("vf_ms_os", "vf_os", "lacks the columns vf_ms_os"),
-        ("\n12,", "\n007,", "line 3.*patient '007' stands in line 2"),
-        ("12_OS_1.jpg", "12_OS_2.jpg", "line 3: image .*12_OS_2.jpg does not exist.*10.6084"),
-    ],
-)
-def test_what_is_wrong_in_grape_is_named(little_grape, old, new, message):
-    table = little_grape / "pairs.csv"
-    text = table.read_text(encoding="utf-8")
-    assert old in text
-    table.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        load_grape(little_grape, size=8)
-
-
 def test_without_data_the_message_says_what_to_set_and_where_to_get_it(monkeypatch, tmp_path):
     monkeypatch.delenv("CEVIT_DATA", raising=False)
     with pytest.raises(DataError, match="CEVIT_DATA.*10.6084/m9.figshare.c.6406319"):
         load_grape()
     with pytest.raises(DataError, match="pairs.csv|named after roi"):
         load_grape(tmp_path)
-
-
-@pytest.mark.parametrize("words", [{"images": "whole"}, {"missing": "all"}])
-def test_words_that_grape_does_not_know_are_refused(little_grape, words):
-    with pytest.raises(ParameterError, match="give '"):
-        load_grape(little_grape, size=8, **words)
+    with pytest.raises(ParameterError, match="give 'roi' or 'cfp'"):
+        load_grape(tmp_path, "whole")
 
 
 def test_grape_has_112_complete_pairs(grape_folder):

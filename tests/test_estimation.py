@@ -17,7 +17,6 @@ from cevit_lib.errors import (
     LabelError,
     NearSingularWarning,
     NotConvergedWarning,
-    NotPositiveDefiniteError,
     ScaleError,
     ShapeError,
 )
@@ -173,7 +172,6 @@ def test_standard_errors_match_the_numerical_hessian_and_the_spread_over_data_se
     point = torch.cat([parameters.scale, parameters.correlation[UPPER]])
     hessian = torch.autograd.functional.hessian(log_likelihood, point).numpy()
     covariance = np.linalg.inv(-hessian)
-    np.testing.assert_allclose(fitted.covariance_, covariance, atol=1e-4 * np.abs(covariance).max())
     errors = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(fitted.standard_errors_.scale, errors[:2], rtol=1e-3)
     np.testing.assert_allclose(
@@ -325,14 +323,6 @@ PLACE = np.arange(120).reshape(30, 4)
             "never observed",
         ),
         (FastMCEM(), SMALL_OUTPUTS[:1], SMALL_Y[:1], DataError, "two patients"),
-        (
-            ExactEM(initial=np.ones((4, 4))),
-            SMALL_OUTPUTS,
-            SMALL_Y,
-            NotPositiveDefiniteError,
-            "smallest eigenvalue",
-        ),
-        (ExactEM(initial=np.eye(3)), SMALL_OUTPUTS, SMALL_Y, ShapeError, "initial"),
         (FastMCEM(means="trivariate"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
         (RankLikelihoodMCMC("none"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
     ],

@@ -100,22 +100,13 @@ def test_bivariate_moments_hold_forty_deviations_out(r):
     assert found[1][0, 1] == pytest.approx(float(two), rel=1e-9)
 
 
-def test_orthant_moments_agree_with_the_closed_form_and_with_simulation():
+def test_orthant_slopes_agree_with_the_closed_form():
     rng = np.random.default_rng(5)
     mean, threshold = rng.normal(size=(6, 2)), rng.normal(size=(6, 2))
     part = pattern(threshold, rng.choice([-1.0, 1.0], size=(6, 2)))
     pairs, general = slopes_of_pairs(mean, V, part), slopes_of_orthants(mean, V, part)
     for exact, found in zip(pairs, general, strict=True):
         np.testing.assert_allclose(found, exact, rtol=1e-7, atol=1e-9)
-    covariance = np.array([[1.0, 0.4, 0.2], [0.4, 1.0, -0.3], [0.2, -0.3, 1.0]])
-    part = pattern((0.2, -0.4, 0.5), (1, -1, -1))
-    first, second, log_p = latent_moments(np.zeros((1, 3)), covariance, part)
-    draws = rng.standard_normal((2_000_000, 3)) @ np.linalg.cholesky(covariance).T
-    inside = draws[((draws - part.threshold) * part.sign > 0).all(axis=1)]
-    error = 4 / np.sqrt(len(inside))
-    np.testing.assert_allclose(first[0], inside.mean(axis=0), atol=error)
-    np.testing.assert_allclose(second, inside.T @ inside / len(inside), atol=2 * error)
-    assert log_p[0] == pytest.approx(np.log(len(inside) / len(draws)), abs=4 / np.sqrt(len(inside)))
 
 
 def test_univariate_means_ignore_that_latents_are_truncated_together():
@@ -221,17 +212,6 @@ def test_constrained_m_step_beats_brute_force():
         )
         assert value >= -found.fun - 1e-9
         np.testing.assert_allclose(from_off_diagonal(found.x, 4), best, atol=1e-4)
-
-
-def test_m_step_never_worsens_the_objective_even_from_a_far_start():
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        start = keep_positive_definite(np.corrcoef(rng.normal(size=(5, 6))), 1e-4)
-        second_moment = np.cov(rng.normal(size=(5, 9)))
-        best = maximise_over_correlations(second_moment, start)
-        assert complete_objective(best, second_moment) >= complete_objective(start, second_moment)
-        gradient = np.linalg.inv(best) @ (second_moment - best) @ np.linalg.inv(best)
-        np.testing.assert_allclose(gradient[np.triu_indices(5, 1)], 0.0, atol=1e-6)
 
 
 def test_printed_sign_of_the_log_determinant_has_no_maximum():

@@ -7,7 +7,6 @@ from scipy.special import expit, logit
 from sklearn.metrics import roc_curve
 
 from cevit_lib.clinic.evaluate import recalibrated
-from cevit_lib.clinic.known import other_units
 from cevit_lib.clinic.performance import (
     Answer,
     filled,
@@ -95,14 +94,6 @@ def test_recalibration_in_the_large_and_with_a_slope_mends_what_was_planted():
     correlation = np.corrcoef(score, length)[0, 1]
     assert whole[2] == pytest.approx(correlation * length.std() / score.std(), rel=1e-9)
     assert whole[3] == pytest.approx(length.std() * np.sqrt(1 - correlation**2), rel=1e-9)
-
-
-def test_another_unit_is_told_and_another_clinics_mean_is_not():
-    lengths = np.linspace(22, 26, 41)  # mm
-    for factor, told in ((0.1, "AL is 2.4 on average, in the fit 24"), (1000, "another unit?")):
-        (said,) = other_units(factor * lengths[:, None], ("AL",), {"AL": 24.0})
-        assert told in said
-    assert other_units(np.c_[lengths + 2, lengths], ("AL", "SE"), {"AL": 24.0}) == []
 
 
 def test_any_and_both_are_judged_where_both_eyes_are_known_and_come_from_the_copula():

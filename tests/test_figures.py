@@ -7,7 +7,6 @@ import itertools
 import matplotlib.pyplot as plt
 import numpy as np
 
-from cevit_lib.clinic import page
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, png
 
 
@@ -27,8 +26,8 @@ def test_a_figure_is_finished_where_it_is_drawn():
     assert png(first) == png(line({})) and not plt.get_fignums() and plt.rcParams == before
     black = {"axes.facecolor": "black", "savefig.facecolor": "black", "lines.linestyle": ":"}
     with plt.rc_context(black):  # as a matplotlibrc in the current folder would have it
-        pages = [page.figure(picture, "") for picture in (line({}), first)]
-    assert pages == [page.figure(first, "")] * 2
+        pictures = [png(picture) for picture in (line({}), first)]
+    assert pictures == [png(first)] * 2
     assert not first.texts and second.get_suptitle() == "grid not complete: 37 of 50 folds"
     assert [text.get_text() for text in second.texts if "smoke" in text.get_text()]
 

@@ -10,9 +10,8 @@ import torch
 
 from cevit_lib import clinic as fit
 from cevit_lib.clinic import commands
-from cevit_lib.clinic import options as clinic_options
 from cevit_lib.clinic.fold import build_model
-from cevit_lib.clinic.options import ARMS
+from cevit_lib.clinic.options import ARMS, declare
 from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError, TrainingError
 from cevit_lib.records import rounded
 from cevit_lib.records.store import read_record
@@ -25,7 +24,7 @@ LITTLE += ["--scale", "smoke"]
 
 def options(*more: str, command: str = "fit") -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    getattr(clinic_options, f"add_{command}_arguments")(parser)
+    declare(command, parser)
     return parser.parse_args([str(argument) for argument in more])
 
 
@@ -76,14 +75,6 @@ def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, cap
     ).read_text().splitlines()[1:]
     assert fit.run_fit(options(*LITTLE, "--results", done, "--seed", "5", "--fold", "1")) == 1
     assert "fold 1 of 3 failed: fitted twice" in capsys.readouterr().err
-
-
-def test_refit_gives_the_same_numbers(done):
-    record = read_record(next((done / "fit-synthetic").glob("*.json")))
-    again = fit.refit(record)
-    assert again["id"] == record["id"]
-    assert again["predictions"]["copula"] == record["predictions"]["copula"]
-    assert json.loads(json.dumps(again["parameters"])) == record["parameters"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import torch
 from cevit_lib.clinic import cli
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.fold import augment, units_of
-from cevit_lib.clinic.options import ARMS
-from cevit_lib.clinic.progress import Watch, stages_of
+from cevit_lib.clinic.progress import Watch
 from cevit_lib.clinic.words import in_options
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
@@ -112,20 +111,6 @@ def test_a_network_sees_changed_photographs_only_while_it_trains():
     assert not torch.allclose(first, network(images, age))
     torch.manual_seed(0)  # a fit seeds torch's generator, and repeats itself
     assert torch.equal(first, network(images, age))
-
-
-CONFIGURATION = {
-    "preset": None,
-    "estimate_on": "cross-fitted",
-    "recipes": {"warm_up": {"epochs": 4}, "copula": {"epochs": 2}},
-}
-
-
-def test_stages_are_those_that_training_logs():
-    crosses = {f"cross-fit {number}": 4 for number in (1, 2, 3)}
-    assert stages_of(CONFIGURATION) == {"warm-up": 4, **crosses, "copula": 2, ARMS[1]: 2}
-    paper = {"warm-up": 25, "copula": 60, ARMS[1]: 60}
-    assert stages_of(CONFIGURATION | {"preset": "paper"}) == paper
 
 
 class Stream(io.StringIO):

@@ -14,9 +14,7 @@ from cevit_lib.clinic import cli
 from cevit_lib.clinic.report import fit_records, pool
 from cevit_lib.clinic.tables import (
     conditional_interval,
-    eye_of,
     marginal_interval,
-    pairs_of,
     patient_table,
 )
 from cevit_lib.copula import (
@@ -186,7 +184,7 @@ def test_a_report_is_complete_in_itself_and_replaces_only_a_report(done, tmp_pat
         "HM: se &lt;= -6",
     ]
     assert [words for words in told if words not in text] == []
-    assert text.count("<img alt=") == 4 and 'src="http' not in text
+    assert text.count("<img alt=") == 3 and 'src="http' not in text
     assert cevit("report", "--results", done, "--output", path) == 0
     pooled = pool(fit_records(done, "fit-table"))
     assert pooled.coverage(0.9)["AL_OD"][1] == 28  # 001 not seen, 002 not measured
@@ -370,21 +368,6 @@ def test_any_and_both_are_sums_of_cells_and_updates_are_conditional_probabilitie
     ]  # lengths measured, no label: the joint cells are exact
     assert table.loc["c", "updated both HM"] == pytest.approx(float(given[1, 1]), abs=1e-9)
     assert table.loc["c", "updated any HM"] == pytest.approx(1 - float(given[0, 0]), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    "names, continuous, pairs",
-    [
-        (NAMES, 2, {"HM": (2, 3)}),
-        (("y1_OS", "y2_OD", "y3_OS", "y4_OD"), 2, {"positive": (2, 3)}),
-        (("AL_OS", "AL_OD", "male"), 2, {}),
-        (("HM_OS", "HM_OD", "DR_OS", "DR_OD"), 0, {"HM": (0, 1), "DR": (2, 3)}),
-    ],
-)
-def test_names_tell_eyes_and_pairs(names, continuous, pairs):
-    assert pairs_of(names, continuous) == pairs
-    eyes = {"AL_OS": "OS", "RNFL_OD (um)": "OD", "male": None, "BIOS_OSX": None}
-    assert {name: eye_of(name) for name in eyes} == eyes
 
 
 class OnAppleGpu(torch.Tensor):

@@ -112,24 +112,6 @@ def test_gradients_promised_where_likely():
                 assert abs(value[i].item() / float(expected) - 1) < 1e-12
 
 
-def test_independence_symmetry_and_sheppard():
-    x, y = torch.randn(2, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 2
-    r = torch.linspace(-0.99, 0.99, 200, dtype=torch.float64)
-    product = log_normal_cdf(x) + log_normal_cdf(y)
-    assert torch.allclose(log_bivariate_normal_cdf(x, y, 0.0), product, rtol=1e-13, atol=1e-13)
-    assert torch.allclose(
-        log_bivariate_normal_cdf(x, y, r), log_bivariate_normal_cdf(y, x, r), rtol=1e-12, atol=1e-12
-    )
-    orthant = 0.25 + torch.asin(r) / (2 * math.pi)
-    assert torch.allclose(
-        bivariate_normal_cdf(torch.zeros_like(r), 0.0, r), orthant, rtol=1e-13, atol=0
-    )
-    four = sum(
-        bivariate_normal_cdf(a * x, b * y, a * b * r) for a in (-1, 1) for b in (-1, 1)
-    )  # the four label cells of the sign flip
-    assert torch.allclose(four, torch.ones_like(four), rtol=0, atol=1e-15 * 4)
-
-
 def test_exact_limits():
     x, y = double([-1.0, 0.5, 2.0, -3.0]), double([0.3, 0.5, -2.5, -3.0])
     assert torch.allclose(

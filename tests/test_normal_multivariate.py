@@ -9,7 +9,7 @@ from copula_oracles import double
 
 from benchmarks.normal import one_factor
 from cevit_lib.errors import ShapeError
-from cevit_lib.normal import log_bivariate_normal_cdf, log_multivariate_normal_cdf, log_normal_cdf
+from cevit_lib.normal import log_multivariate_normal_cdf
 
 
 @pytest.mark.parametrize(
@@ -42,21 +42,13 @@ def test_mean_and_covariance_are_standardised():
     assert torch.allclose(value, exact, rtol=0, atol=1e-10)
 
 
-def test_blocks_factorise_and_infinite_limits_drop_out():
-    z, zero = double([0.3, -0.5, 0.8, 0.1]), double([0.0] * 4)
-    block = torch.block_diag(double([[1.0, 0.4], [0.4, 1.0]]), double([[1.0, -0.7], [-0.7, 1.0]]))
-    product = log_bivariate_normal_cdf(z[0], z[1], 0.4) + log_bivariate_normal_cdf(z[2], z[3], -0.7)
+def test_infinite_limits_drop_out():
+    z, zero = double([0.3, -0.5, 0.8]), double([0.0] * 4)
     correlation = one_factor(4, 1, 5)[1][0]
-    marginal = log_multivariate_normal_cdf(z[:3], zero[:3], correlation[:3, :3])
-    limits = double([0.1, -1.0, 2.0, 0.4, -0.3, 1.0])
-    six = log_multivariate_normal_cdf(limits, double([0.0] * 6), torch.eye(6).double())
-    z_open, z_shut = (torch.cat((z[:3], double([end]))) for end in (math.inf, -math.inf))
-    for found, expected in (
-        (log_multivariate_normal_cdf(z, zero, block), product),
-        (log_multivariate_normal_cdf(z_open, zero, correlation), marginal),
-        (log_multivariate_normal_cdf(z_shut, zero, correlation), double(-math.inf)),
-        (six, log_normal_cdf(limits).sum()),
-    ):
+    marginal = log_multivariate_normal_cdf(z, zero[:3], correlation[:3, :3])
+    for end, expected in ((math.inf, marginal), (-math.inf, double(-math.inf))):
+        limits = torch.cat((z, double([end])))
+        found = log_multivariate_normal_cdf(limits, zero, correlation)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 

@@ -1,9 +1,6 @@
 """log Phi, hazard, normal score, truncated moments: against mpmath and quadrature."""
 
-import math
-
 import mpmath as mp
-import numpy as np
 import pytest
 import torch
 from copula_oracles import double
@@ -12,7 +9,6 @@ from cevit_lib.normal import (
     log_normal_cdf,
     normal_hazard,
     normal_score,
-    truncated_bivariate_normal_moments,
     truncated_normal_mean,
     truncated_normal_variance,
 )
@@ -103,69 +99,3 @@ def test_univariate_truncated_moments_to_40_sd():
         )
         above = truncated_normal_mean(-upper, -1.0, 2.0, side=1.0)
         assert above.item() == pytest.approx(-float(1 + 2 * first), rel=1e-13)
-
-
-def brute_moments(x, y, r):
-    """Moments by integrating over the first coordinate with the exact univariate moments of the
-    second.
-    """
-    with mp.workdps(50):  # tanh-sinh takes its number of nodes from the digits
-        x, y, r = mp.mpf(x), mp.mpf(y), mp.mpf(r)
-        s = mp.sqrt(1 - r * r)
-
-        def parts(t):
-            k = (y - r * t) / s
-            cdf, density = mp.erfc(-k / mp.sqrt(2)) / 2, mp.npdf(k)
-            first = r * t * cdf - s * density
-            second = (r * t) ** 2 * cdf - 2 * r * t * s * density + s * s * (cdf - k * density)
-            return cdf, first, second
-
-        slope = max(abs(x), 1)
-        cuts = sorted({x - mp.mpf(2) ** e / slope for e in range(-2, 9)} | {x - 45, x})
-        cuts = [c for c in cuts if c >= x - 45]
-
-        def integral(f):
-            return mp.quad(lambda t: mp.npdf(t) * f(t), cuts, maxdegree=5)
-
-        p = integral(lambda t: parts(t)[0])
-        m1, m2 = integral(lambda t: t * parts(t)[0]) / p, integral(lambda t: parts(t)[1]) / p
-        v1 = integral(lambda t: (t - m1) ** 2 * parts(t)[0]) / p
-        c12 = integral(lambda t: (t - m1) * (parts(t)[1] - m2 * parts(t)[0])) / p
-        v2 = integral(lambda t: parts(t)[2]) / p - m2**2
-        return [float(v) for v in (mp.log(p), m1, m2, v1, c12, v2)]
-
-
-@pytest.mark.parametrize(
-    "x, y, r, digits",
-    [
-        (0.3, -0.4, 0.5, 1e-12),
-        (-3.0, 1.0, -0.6, 1e-10),
-        (-8.0, -9.0, 0.3, 1e-8),
-        (-40.0, -38.0, 0.5, 1e-5),
-    ],
-)
-def test_bivariate_truncated_moments(x, y, r, digits):
-    log_p, m1, m2, v1, c12, v2 = brute_moments(x, y, r)
-    covariance = double([[4.0, 2 * r], [2 * r, 1.0]])
-    found = truncated_bivariate_normal_moments(
-        double([2 * x + 1, y]), double([1.0, 0.0]), covariance
-    )
-    assert found.log_probability.item() == pytest.approx(log_p, rel=1e-12)
-    assert found.mean.tolist() == pytest.approx([1 + 2 * m1, m2], rel=1e-11)
-    got = [found.covariance[0, 0].item() / 4, found.covariance[1, 1].item()]
-    assert got == pytest.approx([v1, v2], rel=digits)
-    assert found.covariance[0, 1].item() / 2 == pytest.approx(c12, abs=digits * math.sqrt(v1 * v2))
-    # one covariance for many pairs: above both limits is below them with all signs flipped
-    limits, mean = double([[-2 * x - 1, -y]] * 2), double([[-1.0, 0.0]] * 2)
-    above = truncated_bivariate_normal_moments(limits, mean, covariance, 1.0)
-    torch.testing.assert_close(above.mean[1], -found.mean, rtol=1e-11, atol=0)
-    torch.testing.assert_close(above.covariance[1], found.covariance, rtol=digits, atol=digits)
-
-
-def test_truncation_of_nothing_changes_nothing():
-    covariance = double([[2.0, -0.3], [-0.3, 0.5]])
-    found = truncated_bivariate_normal_moments(
-        double([math.inf, math.inf]), double([0.1, 0.2]), covariance
-    )
-    assert np.allclose(found.mean, [0.1, 0.2], rtol=0, atol=1e-15)
-    assert np.allclose(found.covariance, covariance, rtol=1e-14)

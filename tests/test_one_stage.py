@@ -10,8 +10,8 @@ from checkpoint_program import network, weights
 
 from cevit_lib.copula import CopulaLoss, CopulaParameters, UncertaintyWeightedLoss
 from cevit_lib.datasets import SyntheticPairs, hold_out
-from cevit_lib.errors import DataError, EstimateKeptWarning, ParameterError, TrainingError
-from cevit_lib.estimation import FastMCEM, MaximumLikelihood
+from cevit_lib.errors import DataError, EstimateKeptWarning, ParameterError
+from cevit_lib.estimation import MaximumLikelihood
 from cevit_lib.training import (
     OneStage,
     Recipe,
@@ -263,10 +263,3 @@ def test_learnt_weights_rest_at_the_residuals_rms_and_at_the_root_of_twice_the_c
     torch.testing.assert_close(
         many(outputs.expand(2, -1, -1), y.expand(2, -1, -1))[1], loss(outputs, y)
     )
-
-
-def test_fmcem_on_training_outputs_may_be_asked_for_and_a_diverging_fit_says_so(data):
-    found = trained(data, OneStage(FastMCEM(), "train"), Recipe(1, 1e-3, 32))
-    assert found.notes["estimator"] == "FastMCEM()" and found.notes["estimate_on"] == "train"
-    with pytest.raises(TrainingError, match="one stage"):
-        trained(data, recipe=Recipe(2, 1e12, 32, clip=None))

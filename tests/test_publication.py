@@ -4,19 +4,24 @@ promises."""
 import ast
 import doctest
 import importlib
+import json
 import pkgutil
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
+from rocrate.rocrate import ROCrate
 
 import cevit_lib
-from tools import pages, publication, reference, sphinx_extension
+from tools import pages, publication, sphinx_extension
+from tools.crate import LICENCE
 
 ROOT = Path(__file__).resolve().parents[1]
+ROOMS = {each.name for each in pkgutil.iter_modules(cevit_lib.__path__)} - {"paths", "edge"}
 
 
 def test_every_name_of_the_notation_page_is_in_the_library():
@@ -31,8 +36,9 @@ def test_every_name_of_the_notation_page_is_in_the_library():
 
 
 def test_every_room_of_the_library_stands_in_the_reference():
-    found = {module.name for module in pkgutil.iter_modules(cevit_lib.__path__)}
-    assert found - {"paths", "edge"} == set(reference.rooms(ROOT)), "give it its line in _toc.yml"
+    listed = {Path(name).name for name in pages.contents(ROOT) if name.startswith("book/api/")}
+    named = (ROOT / "book" / "api" / "index.md").read_text()
+    assert listed == {"index", *ROOMS} and all(f"  cevit_lib.{room}\n" in named for room in ROOMS)
 
 
 def test_buttons_lead_to_a_notebook_that_is_written_and_to_the_source_of_a_page():
@@ -73,7 +79,7 @@ def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
     assert set(re.findall(r'<b id="([^"]+)"', text)) == {"exercises", first, own, "alone"}
 
 
-@pytest.mark.parametrize("package", reference.rooms(ROOT))
+@pytest.mark.parametrize("package", sorted(ROOMS))
 def test_the_examples_of_the_reference_run(package):
     module = importlib.import_module(f"cevit_lib.{package}")
     inside = {each.name for each in pkgutil.iter_modules(getattr(module, "__path__", []))}
@@ -89,6 +95,24 @@ def test_every_action_is_pinned_to_a_commit():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for used in re.findall(r"uses: *(.+)", path.read_text()):
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", used), f"{path.name}: {used}"
+
+
+def test_a_release_describes_every_record_by_study_date_and_licence(tmp_path, monkeypatch):
+    monkeypatch.setattr(publication, "EXECUTED", Path("notebooks/ipynb"))
+    notebooks, records = publication.write_assets(tmp_path)
+    with zipfile.ZipFile(notebooks) as packed:
+        assert "notebooks/ipynb/data.ipynb" in packed.namelist()
+    crate = ROCrate(records)
+    assert crate.license.id == LICENCE and crate.name and crate.description and crate.datePublished
+    told = {each.id: each for each in crate.data_entities}
+    there = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert set(told) == {"LICENSE-text"} | {str(path.relative_to(ROOT)) for path in there}
+    for path in there:
+        each, study = told[str(path.relative_to(ROOT))], path.parent.name
+        record = json.loads(path.with_suffix(".json").read_text())
+        assert each.get("dateCreated") == record.get("created")
+        assert "license" not in each, "files of a crate inherit the licence of the whole"
+        assert study == "paper" or each["about"]["name"] == f"Study {record['study']}"
 
 
 def workflow() -> dict:

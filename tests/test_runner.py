@@ -428,11 +428,3 @@ def test_the_end_of_a_kernel_is_told_as_it_was(status, told):
     watch.kernel = SimpleNamespace(process=subprocess.Popen([sys.executable, "-c", code]))
     watch.kernel.process.wait()
     assert told in watch.end_of_kernel()
-
-
-def test_reading_a_page_twice_gives_the_same_bytes_and_no_outputs(page):
-    first, second = read_notebook(page), read_notebook(page)
-    assert nbformat.writes(first) == nbformat.writes(second)
-    nbformat.validate(first)  # ids are unique
-    assert first.metadata.kernelspec.name == "python3"
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in first.cells)

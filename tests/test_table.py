@@ -118,10 +118,6 @@ def test_codes_of_an_eye(tmp_path, codes):
 
 def test_numbers_stand_for_an_eye_only_where_the_layout_says_which(tmp_path):
     numbered = long_text(rows=[(i, {"OD": "1", "OS": "2"}[e], *rest) for i, e, *rest in ROWS])
-    with pytest.raises(
-        DataError, match=r"line 2, column 'eye': '1' is no known code of an eye.*\(4 more"
-    ):
-        load(tmp_path, numbered)
     data = load(tmp_path, numbered, {**LONG, "laterality": {1: "OD", 2: "OS"}})
     check(data)
     assert data.notes["laterality"]["1"] == "OD"
@@ -167,12 +163,8 @@ def test_usual_names_need_no_layout(tmp_path):
             None,
         )
     )
-    data = load(tmp_path, "subject,AL_L,AL_R\n1,22.5,23.5\n", None)
-    assert data.y.tolist() == [[22.5, 23.5]] and data.responses == ("AL_OS", "AL_OD")
     with pytest.raises(DataError, match="subject, x are not understood without a layout.*patient"):
         load(tmp_path, "subject,x\n1,2\n", None)
-    with pytest.raises(DataError, match="column 'AL_R' and none of the other eye"):
-        load(tmp_path, "subject,AL_R\n1,2\n", None)
 
 
 @pytest.mark.parametrize(
@@ -345,15 +337,6 @@ def test_a_wrong_layout_is_named(tmp_path, change, message):
         load(tmp_path, long_text(), {**LONG, **change})
 
 
-def test_a_layout_file(tmp_path):
-    file = tmp_path / "layout.yml"
-    file.write_text("patient: id\neye: eye\ncontinuous: {AL: al}\nbinary: {HM: se <= -6}\n")
-    check(load(tmp_path, long_text(), file))
-    file.write_text("patient: [id\n")
-    with pytest.raises(DataError, match="layout .*layout.yml cannot be read"):
-        read_layout(file)
-
-
 def test_one_visit_of_several(tmp_path):
     text = "id,eye,visit,al,se\n1,OD,1.0,22,0\n1,OD,2,23,0\n1,OS,1,24,0\n"
     data = load(tmp_path, text, {**LONG, "where": {"visit": 1}})
@@ -523,19 +506,3 @@ def test_photographs_and_an_eye_without_one(tmp_path):
     assert told.items() <= data.notes["flow"].items()
     with pytest.raises(DataError, match=r"line 2: image .*gone.png does not exist"):
         load(tmp_path, text.replace("a.png", "gone.png"), LONG | layout, images=tmp_path)
-
-
-def test_files_called_by_a_pattern(tmp_path):
-    Image.fromarray(np.full((9, 9, 3), 50, dtype=np.uint8)).save(tmp_path / "007_left.png")
-    layout = {
-        **LONG,
-        "file": "{patient}_{eye}.png",
-        "eyes": {"OS": "left", "OD": "right"},
-        "size": 8,
-    }
-    data = load(tmp_path, long_text(), layout, images=tmp_path)
-    assert (
-        data.ids == ("007",)
-        and data.images.paths[0][0].name == "007_left.png"
-        and data.images.paths[0][1] is None
-    )

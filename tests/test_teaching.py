@@ -20,6 +20,7 @@ SOURCES = "\n".join(page.read_text() for page in pages.chapters(ROOT))
 PANEL = re.compile(r"^!\[.*?\]\(([\w-]+).*\)$", re.MULTILINE)
 SLIDES = [each for deck in DECKS for each in deck.read_text().split("\n## ")[1:]]
 TOLD = [each for each in SLIDES if not re.match("Exercise|Find the bug|Three lines|Move", each)]
+KINDS = ["live figure", "exercise", "bug"]
 SVG = '<svg width="200pt" height="100pt" viewBox="0 0 200 100"></svg>'
 
 
@@ -119,6 +120,40 @@ def test_a_deck_leads_to_and_loads_what_is_there(deck, tmp_path):
         assert any(path.is_file() for path in [*beside, own]), address
     for style in (ROOT / "assets" / "reveal").glob("*.css"):
         assert not re.search(r"url\((?!['\"]?data:)|@import", style.read_text())
+
+
+def test_six_sessions_of_ninety_minutes_take_what_their_pages_state():
+    text = (ROOT / "book" / "teaching_notes.md").read_text()
+    found = re.findall(r"^### \d\. (.+)\n\n\|.*\n\|.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    task = r"^:label: (ex-[\w-]+)\n```\n\*\*(.+?)\*\* \(\w+, (\d+) minutes\)"
+    tasks = {label: (title, int(m)) for label, title, m in re.findall(task, SOURCES, re.MULTILINE)}
+    read = r"^\(([\w-]+)\)=\n# (?:(?!^# ).)*?Reading takes\s+(\w+)\s+minutes"
+    reading = dict(re.findall(read, SOURCES, re.MULTILINE | re.DOTALL))
+    for (title, table), deck in zip(found, DECKS[:6], strict=True):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        rows = [row[:3] + [row[2] if row[3] == "the same" else row[3]] for row in rows]
+        *lesson, (stated, _, *home) = rows
+        minutes = [int(row[0]) for row in lesson]
+        assert sum(minutes) == 90 and [row[1] for row in lesson[1:4]] == KINDS, title
+        for most, cell in [(int(row[0]), cell) for row in lesson[2:4] for cell in row[2:]]:
+            own = re.findall(r"`([^`<]+) <(ex-[\w-]+)>`", cell)
+            assert all(tasks[label][0] == words for words, label in own), cell
+            needed = sum(tasks[label][1] for _, label in own)
+            needed += sum(map(int, re.findall(r"(\d+) minutes", cell)))
+            assert most - 5 <= needed <= most, cell
+        for told, cell in zip(stated.split(", "), home, strict=True):
+            pages_read = re.findall(r"<([\w-]+)>", cell)
+            assert int(told) == sum(
+                int(reading[label].replace("ten", "10")) for label in pages_read
+            )
+        deck = deck.read_text()
+        assert deck.startswith(f"# {title}\n")
+        assert list(map(int, re.findall(r"\d+", re.search("Note: (.*?)\\.", deck)[1]))) == minutes
+        planned = set(re.findall("(?:ex|fig)-[\\w-]+", table))
+        shown = set(
+            re.findall(r"<(ex-[\w-]+)>`(?: instead)?\.?$|\]\((ex-[\w-]+)", deck, re.MULTILINE)
+        )
+        assert {label for pair in shown for label in pair if label} <= planned, title
 
 
 def test_slides_before_the_book_say_what_to_do(tmp_path, monkeypatch):

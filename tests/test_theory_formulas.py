@@ -10,14 +10,16 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
+from scipy.special import logit
 from scipy.stats import multivariate_normal, truncnorm
 
-from cevit_lib.copula import CopulaParameters, scores_given
+from cevit_lib.copula import CopulaParameters, class_probabilities, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.estimation.correlation import complete_objective, from_off_diagonal
 from cevit_lib.normal import bivariate_normal_cdf
 from studies import theory
-from studies.theory.printed import printed_conditional_cells
+from studies.theory.printed import printed_conditional_cells, printed_prediction_cells
 
 RHO = 0.569
 
@@ -34,6 +36,28 @@ def configuration(p1, seed=0):
     covariance = root @ root.T
     sd = np.sqrt(np.diag(covariance)) / rng.uniform(0.7, 1.0, p1)
     return rng.normal(0, 0.8, p1), rng.normal(0, 0.5, p1), covariance / np.outer(sd, sd)
+
+
+PAPER = CopulaParameters(TEXT_CORRELATION, [1.3, 0.7])
+
+
+def test_printed_equation_10_is_right_at_thresholds_of_zero_and_negative_elsewhere():
+    rng = np.random.default_rng(0)
+    y = theory.tensor(np.hstack([rng.normal(size=(50, 2)), np.full((50, 2), np.nan)]))
+    zero = torch.zeros_like(y)
+    found = printed_conditional_cells(zero, y, PAPER)
+    torch.testing.assert_close(found, class_probabilities(zero, PAPER, y), rtol=1e-10, atol=0)
+    cells = printed_conditional_cells(theory.tensor([[0.0, 0.0, -1.473, -0.326]]), zero[:1], PAPER)
+    assert float(cells.sum()) == pytest.approx(1, abs=1e-14) and cells[0, 1, 0] < -0.01
+
+
+def test_printed_prediction_swaps_the_corners():
+    """The printed p_(1,1) is the probability of (0, 0), and the printed four do not sum to one."""
+    outputs = theory.tensor([[0.0, 0.0, *logit([0.7, 0.4])], [0.0, 0.0, *logit([0.55, 0.55])]])
+    right, printed = (f(outputs, PAPER) for f in (class_probabilities, printed_prediction_cells))
+    torch.testing.assert_close(printed[:, 1, 1], right[:, 0, 0])
+    torch.testing.assert_close(printed.sum((1, 2)), 1 + 2 * right[:, 0, 0])
+    assert right[1].argmax() == 3 and printed[1].argmax() != 3  # (1, 1) is not the largest
 
 
 @pytest.mark.parametrize("p1", [2, 3, 4])
@@ -70,20 +94,6 @@ def test_printed_corollary_is_no_probability(p1, formula):
         gaps.append(np.abs(printed - right)[1:].max())
     assert min(lowest) < -0.02
     assert min(gaps) > 0.02
-
-
-def test_two_transcriptions_of_the_printed_corollary_agree():
-    gamma, scores = TEXT_CORRELATION, np.array([[0.0, 0.0, 0.4, -0.9]])
-    residual = np.array([0.7, -0.3])
-    y = np.concatenate([residual, [0, 0]])[None]
-    law = scores_given(gamma, [2, 3], [0, 1])
-    mean, covariance = law.slope.numpy() @ residual, law.covariance.numpy()
-    parameters = CopulaParameters(gamma, [1.0, 1.0])
-    outputs = theory.tensor(theory.outputs_from_scores(scores))
-    cells = printed_conditional_cells(outputs, theory.tensor(y), parameters, "corollary")[0]
-    for labels in product((0, 1), repeat=2):
-        here = theory.printed_limits_probability(labels, -scores[0, 2:], mean, covariance)
-        assert float(cells[labels]) == pytest.approx(here, abs=1e-10)
 
 
 def test_last_lines_of_all_four_cases_of_the_proof_fail():

@@ -25,7 +25,7 @@ from cevit_lib.errors import (
     WronglyCompiledWarning,
 )
 from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up
-from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, relative_difference
+from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled
 from cevit_lib.training.seeds import reproducible
 
 QUICK, COMPILED = Recipe(2, 1e-3, 16), Recipe(2, 1e-3, 16, compiled=True)
@@ -228,25 +228,6 @@ def test_what_zero_weights_hide_is_seen_since_they_are_moved():
 
     assert compare_compiled(program, model, images, nullcontext()) > WRONG_GRADIENT
     assert not second.any()
-
-
-def test_relative_difference_by_hand():
-    """Two members; the second's small gradient is measured against a tenth of its whole."""
-    right = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.0]])}
-    outputs = torch.ones(2, 1, 1)
-    wrong = {"a": torch.tensor([[3.0], [10.0]]), "b": torch.tensor([[4.0], [0.5]])}
-
-    def far(ran, found):
-        return relative_difference((ran, outputs), (found, right), members=2)
-
-    assert far(outputs, right) == 0.0
-    assert far(outputs, wrong) == pytest.approx(0.5 / (0.0 + 0.1 * 10))
-    # a gradient that is missing counts as zero: 10 / (10 + 1) for the second member, more than 3 /
-    # (3 + .5)
-    assert far(outputs, {"b": right["b"]}) == pytest.approx(10 / 11)
-    assert far(1.5 * outputs, right) == pytest.approx(0.5)
-    wrong["a"][0] = float("nan")
-    assert far(outputs, wrong) == float("inf")
 
 
 def test_what_is_wrong_with_the_data_is_not_laid_at_the_compilers_door(data, monkeypatch):

@@ -145,13 +145,6 @@ def test_a_study_without_refit_is_an_error_for_who_asked_for_it(folder, monkeypa
     assert command(folder) == 1
 
 
-def test_a_folder_without_records_is_told(folder, capsys):
-    assert command(folder, "--study", "nosuch") == 2
-    assert "no record of study 'nosuch'" in capsys.readouterr().err
-    assert command(folder / STUDY) == 1
-    assert "nothing to verify" in capsys.readouterr().out
-
-
 def test_every_registered_study_can_be_fitted_again():
     for study in filter(refit_name, STUDIES):
         assert callable(verify.refit_function(study))

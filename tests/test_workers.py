@@ -1,9 +1,6 @@
 """Places of fits on a machine's devices: jobs take them in turn; a killed job frees its own."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,25 +19,6 @@ def test_jobs_take_devices_in_turn(tmp_path):
             assert third == "cuda:0"
     with claim("cuda:3", folder=tmp_path) as named:
         assert named == "cuda:3"
-
-
-def test_a_killed_job_leaves_its_device_free(tmp_path, root):
-    program = (
-        "import pathlib, sys, time; from cevit_lib.clinic.devices import claim\n"
-        "with claim('a,b', 1, pathlib.Path(sys.argv[1])) as name:\n"
-        "    print(name, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    job = subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path], cwd=root, stdout=subprocess.PIPE, text=True
-    )
-    assert job.stdout.readline().strip() == "a"
-    with claim("a,b", 1, tmp_path) as name:
-        assert name == "b"
-    job.send_signal(signal.SIGKILL)
-    job.wait()
-    with claim("a,b", 1, tmp_path) as name:
-        assert name == "a"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from cevit_lib.records.store import read_record
 from cevit_lib.records.verify import numbers
 from studies.study import find
 
-PROFILES = ("default", "slurm", "kubernetes")
-
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory, root):
@@ -114,18 +112,3 @@ def test_a_misspelt_key_stops_the_grid(engine, root, wrong):
     process = start([*command, "--config", wrong], root, "--dry-run")
     told = process.communicate()[0]
     assert process.returncode and f"{wrong.partition('=')[0]}" in told and "give " in told, told
-
-
-@pytest.mark.parametrize("name", PROFILES)
-def test_profiles_say_what_a_grid_needs(root, name):
-    profile = yaml.safe_load((root / "workflow" / "profiles" / name / "config.yaml").read_text())
-    assert profile["keep-going"] and profile["rerun-incomplete"] and profile["retries"] >= 1
-    assert profile["rerun-triggers"] == "mtime"
-    if name == "slurm":
-        assert "--signal=TERM@" in profile["default-resources"]["slurm_extra"]
-
-
-def test_no_rule_ignores_the_age_of_what_it_reads(root):
-    assert (
-        "ancient(" not in (root / "workflow" / "Snakefile").read_text()
-    )  # snakemake#4166: exit 0, target missing

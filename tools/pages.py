@@ -34,7 +34,6 @@ from tools.dress import dress, scan
 from tools.inputs import changed, remember
 
 EXECUTED = Path("book/executed")
-REFERENCE = Path("book/api")
 #: The longest runs begin first, or the last of them would run alone.
 LONGEST = ("your_eyes", "ablation", "fit", "simulation", "estimation", "copula_loss")
 #: Two at a time, whatever runs: notebooks or Sphinx, each with one thread.
@@ -189,7 +188,11 @@ def render(root: Path | None = None) -> str | None:
     html, memory = root / "_build" / "html", root / "_build" / "inputs.json"
     pages = [*(root / "book").glob("*.md"), *(root / EXECUTED).glob("*.ipynb")]
     frame = [root / "_config.yml", root / "_toc.yml", *(root / "book").glob("*.bib")]
-    frame += [path for folder in ("assets", "book/_templates") for path in _within(root / folder)]
+    frame += [
+        path
+        for folder in ("assets", "book/_templates", "book/api")
+        for path in _within(root / folder)
+    ]
     frame += [path for folder in ("cevit_lib", "tools") for path in _within(root / folder, ".py")]
     moved = changed(memory, [*pages, *frame, "$CEVIT_REPOSITORY"])
     if not moved:

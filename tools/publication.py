@@ -26,6 +26,7 @@ from cevit_lib import __version__
 from cevit_lib.edge import guarded
 from cevit_lib.errors import NotebookError
 from cevit_lib.paths import project_root
+from tools.crate import records_crate
 from tools.handout import write_handouts, write_student, write_variants
 from tools.pages import EXECUTED, alone, jupyter_book
 from tools.teaching import write_slides
@@ -37,7 +38,8 @@ _FOOT = (
 
 
 def write_assets(folder: Path) -> list[Path]:
-    """Write the archives of a release: notebooks as executed for the book, and all records.
+    """Write the archives of a release: notebooks as executed for the book, and all records as an
+    RO-Crate.
 
     Raises
     ------
@@ -46,11 +48,10 @@ def write_assets(folder: Path) -> list[Path]:
     """
     root = project_root()
     _need_executed(root)
-    made = []
-    for name, part in (("notebooks", EXECUTED), ("records", "results")):
-        base = folder / f"cevit-{__version__}-{name}"
-        made.append(Path(shutil.make_archive(str(base), "zip", root, part)))
-    return made
+    base, crate = (folder / f"cevit-{__version__}-{name}" for name in ("notebooks", "records.zip"))
+    notebooks = shutil.make_archive(str(base), "zip", root, EXECUTED)
+    records_crate(root).write_zip(crate)
+    return [Path(notebooks), crate]
 
 
 def _need_executed(root: Path) -> None:

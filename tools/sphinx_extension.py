@@ -1,6 +1,5 @@
 """What this book adds to Sphinx; loaded by ``_config.yml`` and by nothing else.
 
-- the pages of the reference are made from the library before anything is read;
 - theorems and exercises can be written into one HTML file, from which the PDF is printed;
 - fields of classes stand in the reference once, with what the docstring says of them;
 - in the text, the first mention of a public name on a page leads to its entry in the reference;
@@ -24,8 +23,6 @@ from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
-
-from tools.reference import write_reference
 
 COLAB = "https://colab.research.google.com/github"
 BRANCH = "colab"  # where the publishing workflow puts the notebooks with their set-up cell
@@ -114,7 +111,10 @@ def _skip_undescribed(app, what: str, name: str, thing, skip: bool, options) -> 
 
 
 def _fields_as_written(app, what: str, name: str, thing, options, lines: list[str]) -> None:
-    """Keep names that share one description together, and the underscore at the end of a name."""
+    """Keep names that share one description together, and the underscore at the end of a name; a
+    constant has its value and not what Python says of its type."""
+    if what == "data":
+        lines.clear()
     for number, line in enumerate(lines):
         found = re.match(r":(ivar|vartype) ([^:]+):(.*)", line)
         if found:
@@ -167,9 +167,10 @@ def _link_names(app, doctree, docname: str) -> None:
 
 def setup(app) -> dict[str, Any]:
     """Connect the above; Sphinx calls it."""
-    if os.environ.get("CEVIT_REPOSITORY"):
+    if repository := os.environ.get("CEVIT_REPOSITORY"):
         app.tags.add("published")  # what stands beside the pages has a place to be linked to
-    app.connect("builder-inited", lambda app: write_reference(Path(app.srcdir)))
+        site = {"html_baseurl": site_address(repository), "ogp_site_url": site_address(repository)}
+        app.connect("config-inited", lambda app, config: vars(config).update(site))
     app.connect("builder-inited", _share_with_one_file, priority=1)
     app.connect("autodoc-skip-member", _skip_undescribed)
     app.connect("autodoc-process-docstring", _fields_as_written, priority=600)  # after napoleon

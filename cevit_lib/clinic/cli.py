@@ -1,8 +1,8 @@
 """The command ``cevit``: run, verify, fit, predict, evaluate, report, check-data, download, doctor.
 
 ``cevit --help`` must answer at once, so nothing here imports torch, papermill or pandas before a
-command runs: options are declared by a light module, and the module that does the work is imported
-when it is to be done.
+command runs: options are declared from a table, and the module that does the work is imported when
+it is to be done.
 """
 
 import argparse
@@ -15,70 +15,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from cevit_lib import __version__
+from cevit_lib.clinic.options import COMMANDS, declare
 from cevit_lib.clinic.words import in_options, say_aside
 from cevit_lib.edge import check_output, guarded
 from cevit_lib.errors import CevitError
 from cevit_lib.paths import granted_cores
-
-OPTIONS = "cevit_lib.clinic.options"
-# name: (help, function that declares the options, function that runs)
-COMMANDS = {
-    "run": (
-        "execute a notebook strictly with papermill",
-        "cevit_lib.runner.run:add_run_arguments",
-        "cevit_lib.runner.run:run_command",
-    ),
-    "verify": (
-        "fit a sample of the stored records again and compare",
-        "cevit_lib.records.verify:add_arguments",
-        "cevit_lib.records.verify:main",
-    ),
-    "fit": (
-        "fit a model to paired eyes; ends with a record",
-        f"{OPTIONS}:add_fit_arguments",
-        "cevit_lib.clinic.commands:run_fit",
-    ),
-    "predict": (
-        "predict with a fitted model",
-        f"{OPTIONS}:add_predict_arguments",
-        "cevit_lib.clinic.predict:run_predict",
-    ),
-    "evaluate": (
-        "judge a fitted model on the patients of another clinic",
-        f"{OPTIONS}:add_evaluate_arguments",
-        "cevit_lib.clinic.evaluate:run_evaluate",
-    ),
-    "report": (
-        "write a page on a fit, complete in itself",
-        f"{OPTIONS}:add_report_arguments",
-        "cevit_lib.clinic.report:run_report",
-    ),
-    "check-data": (
-        "list what is wrong in a table of eyes and its photographs",
-        f"{OPTIONS}:add_check_arguments",
-        "cevit_lib.clinic.check_data:run_check",
-    ),
-    "download": (
-        "fetch GRAPE or PAPILA from their archives",
-        f"{OPTIONS}:add_download_arguments",
-        "cevit_lib.clinic.download:run_download",
-    ),
-    "doctor": (
-        "print versions, devices, and where data and weights are",
-        f"{OPTIONS}:add_doctor_arguments",
-        "cevit_lib.clinic.doctor:run_doctor",
-    ),
-}
-
-# command: option -> what it writes there; all are tried before the work begins
-OUTPUTS = {
-    "run": {"output": "file"},
-    "fit": {"results": "folder", "table": "file", "save": "folder", "checkpoint": "folder"},
-    "predict": {"table": "file"},
-    "evaluate": {"output": "file"},
-    "report": {"output": "file"},
-    "download": {"folder": "folder"},
-}
 
 
 def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
@@ -88,12 +29,13 @@ def build_parser(wanted: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cevit {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (text, declare, _) in COMMANDS.items():
+    for name, about in COMMANDS.items():
+        text = about["help"]
         command = commands.add_parser(
             name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False
         )
         if name == wanted:
-            resolve_name(declare)(command)
+            declare(name, command)
     return parser
 
 
@@ -136,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Try every output that was named, then do the work."""
-    outputs = OUTPUTS.get(options.command, {})
+    outputs = COMMANDS[options.command].get("writes", {})
     inputs = [value for name, value in vars(options).items() if name not in outputs]
     named = [
         one
@@ -153,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _in_words(options.command, warnings.showwarning)
         try:
-            return resolve_name(COMMANDS[options.command][2])(options)
+            return resolve_name(COMMANDS[options.command]["run"])(options)
         except CevitError as error:
             error.args = (in_options(str(error)),)
             raise

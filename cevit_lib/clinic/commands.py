@@ -147,7 +147,8 @@ class FoldOfFit:
                 _write(record, options.results)
             if self.saved is not None:
                 _save(fitted, self.saved, record, self.data)
-            print(f"{self.name}: {_one_line(record)}", flush=True)
+            seconds = record["times"]["total_seconds"]
+            print(f"{self.name}: record {record['id']}, {seconds:.0f} s", flush=True)
             if checkpoint is not None:
                 Checkpoint(checkpoint).remove()
         return record
@@ -178,13 +179,6 @@ def _save(fitted: Fit, folder: Path, record: dict[str, Any], data: PairedEyes) -
     layout = configuration["data"].get("layout")
     notes = {**fitted.notes, **about} | ({"layout": layout} if layout else {})
     save_model(replace(fitted, notes=notes), folder)
-
-
-def _one_line(record: dict[str, Any]) -> str:
-    values = record["metrics"].get("copula", {"values": {}})["values"]
-    known = {name: value for name, value in values.items() if value is not None}
-    shown = [f"{name} {known[name]:.3g}" for name in known if name.startswith(("MAE", "AUC"))]
-    return ", ".join([f"record {record['id']}, {record['times']['total_seconds']:.0f} s", *shown])
 
 
 def _report(records: list[dict], data: PairedEyes, options: argparse.Namespace) -> None:

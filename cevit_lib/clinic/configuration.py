@@ -58,7 +58,6 @@ def data_configuration(options: argparse.Namespace) -> dict[str, Any]:
         return {
             "name": "synthetic",
             "n": options.n or 2000,
-            "process": "text",
             "data_seed": 0,
             "window": options.window or DEFAULTS["synthetic"]["window"],
         }
@@ -126,8 +125,7 @@ def load_data(configuration: dict[str, Any], responses: bool = True) -> PairedEy
             mirror=configuration["mirror"],
         )
     rng = np.random.default_rng(np.random.SeedSequence(configuration["data_seed"]))
-    process, window = configuration["process"], configuration["window"]
-    return SyntheticPairs(configuration["n"], rng, process, window=window)
+    return SyntheticPairs(configuration["n"], rng, window=configuration["window"])
 
 
 def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:

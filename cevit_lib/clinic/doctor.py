@@ -3,6 +3,7 @@ for.
 """
 
 import argparse
+import contextlib
 import os
 import platform
 import re
@@ -60,7 +61,7 @@ def program() -> list[str]:
 
 
 def packages(faults: list[str]) -> list[str]:
-    """Return the versions of the core and of each extra, and whether torch and torchvision fit."""
+    """Return the versions of the core and of each extra, and what brings those that lack."""
     lines = []
     for group, names in extras().items():
         versions = {name: installed(name) for name in names}
@@ -69,38 +70,24 @@ def packages(faults: list[str]) -> list[str]:
             remedy = "pip install " + ("cevit-lib" if group == "core" else f"'cevit-lib[{group}]'")
             lines.append(f"{'':9}not installed: {missing} ({remedy})")
             faults += [f"the core needs {missing}: {remedy}"] if group == "core" else []
-    return [*lines, torch_pair(installed("torch"), installed("torchvision"), faults)]
-
-
-def torch_pair(torch: str | None, torchvision: str | None, faults: list[str]) -> str:
-    """Return whether torch and torchvision were built for each other: else importing them fails.
-
-    torch 2.x goes with torchvision 0.(x + 15) (2.14 with 0.29), and both come from one kind of
-    build: a CPU build beside a CUDA build fails as well.
-    """
-    if torch is None or torchvision is None:
-        return "pair     torch and torchvision (of the extra vit) are not both installed"
-    number = re.match(r"2\.(\d+)", torch)
-    expected = f"0.{int(number.group(1)) + 15}." if number else ""
-    found, wrong = f"torch {torch} and torchvision {torchvision}", ""
-    if torch.partition("+")[2] != torchvision.partition("+")[2]:
-        wrong = f"{found} are different builds; install both from one index"
-    if not torchvision.startswith(expected):
-        wrong = (
-            f"torch {torch} needs torchvision {expected}*, but {torchvision} is installed; install "
-            "both in one command"
-        )
-    faults += [wrong] if wrong else []
-    return f"pair     {found} {'DO NOT MATCH' if wrong else 'match'}"
+    return lines
 
 
 def devices(faults: list[str]) -> list[str]:
-    """Return the devices that torch sees."""
+    """Return the devices that torch sees, once it and torchvision were imported, which fails where
+    one was not built for the other.
+    """
     try:
         import torch
+
+        with contextlib.suppress(ModuleNotFoundError):  # of the extra vit
+            import torchvision  # noqa: F401
     except Exception as error:  # a broken build fails in many ways; the report is still printed
-        faults.append(f"torch cannot be imported: {type(error).__name__}: {error}")
-        return ["torch cannot be imported"]
+        faults.append(
+            f"torch and torchvision cannot be imported ({type(error).__name__}: {error}); install "
+            "both in one command, from one index"
+        )
+        return ["torch and torchvision do not fit"]
     cards = [torch.cuda.get_device_properties(k) for k in range(torch.cuda.device_count())]
     return [
         f"CPU with {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads",

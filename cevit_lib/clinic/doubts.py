@@ -179,13 +179,6 @@ def _hanging(data: PairedEyes, layout: Layout) -> Iterator[Problem]:
                 "'patient_level'"
             )
             yield Problem(text, error=False)
-    for k, name in enumerate(data.covariate_names):
-        left, right = data.covariates[:, :, k].numpy().T
-        apart = [data.ids[i] for i in np.flatnonzero(np.abs(left - right) > 0)]
-        if 0 < len(apart) <= len(left) / 10:
-            who = f"{len(apart)} patients ({', '.join(map(repr, apart[:3]))})"
-            text = f"covariate {name!r} differs between the {layout.organ}s of {who}"
-            yield Problem(f"{text}: which is right?", error=False)
     for one, two in combinations(data.responses[data.continuous :], 2):
         a, b = y[:, places[one]], y[:, places[two]]
         if layout.eye_of(one) in ("", layout.eye_of(two)) or not layout.eye_of(two):

@@ -8,10 +8,10 @@ checksums.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,83 +26,12 @@ CHUNK = 2**16  # bytes read at a time, lost when the line is cut
 WAIT = 30  # seconds until an archive that says nothing counts as absent
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a data set is kept and what its loader looks for.
-
-    Attributes
-    ----------
-    doi : str
-        Of the whole.
-    number : int
-        In the archive; of a collection, or of one item.
-    collection : bool
-    wanted : str
-        What to fetch by hand, and what must then lie where.
-    terms : str
-        Licence, as far as it is known.
-    checksums : dict
-        File name to ``algorithm:digest``, where a copy was at hand when this was written.
-    address, sizes : str, dict
-        Where an archive that lists nothing has its files, and their bytes.
-    """
-
-    doi: str
-    number: int
-    collection: bool
-    wanted: str
-    terms: str
-    checksums: dict[str, str] = field(default_factory=dict)
-    address: str = ""
-    sizes: dict[str, int] = field(default_factory=dict)
-
-
-SOURCES = {
-    "grape": Source(
-        "10.6084/m9.figshare.c.6406319.v1",
-        6406319,
-        True,
-        "'VF and clinical information.xlsx', and unpacked the photographs (1_OD_1.jpg ...), the "
-        "crops in a folder with ROI in its name, the whole ones in CFPs",
-        "CC0 1.0 by the archive, CC BY 4.0 by the paper (Huang et al., 2023), which is to be cited",
-        {
-            "VF and clinical information.xlsx": "sha256:"
-            "72d1d659a3999d64b4b682b6db6e8cb11de97404d1a023f9a8fb4c391628f2d0"
-        },
-    ),
-    "papila": Source(
-        "10.6084/m9.figshare.14798004",
-        14798004,
-        False,
-        "the zip file, unpacked: ClinicalData/patient_data_od.xlsx and patient_data_os.xlsx (and "
-        "FundusImages)",
-        "read it on the archive's page: catalogues disagree (CC BY 4.0 or GPL 3.0); cite "
-        "Kovalyk et al., 2022",
-    ),
-    "uwhvf": Source(
-        "10.1167/tvst.11.1.1",
-        0,
-        False,
-        "Series_Summary.csv, Cluster_Slope_MTD.csv and Cluster_pvalue_MTD.csv of folder CSV of "
-        "github.com/uw-biomedical-ml/uwhvf",
-        "BSD-3-Clause; cite Montesano et al., 2022",
-        {
-            "Series_Summary.csv": "sha256:"
-            "e43475afd62ac8a06f6204746574425aff95106f2c5c56db7a417d6fcb23509f",
-            "Cluster_Slope_MTD.csv": "sha256:"
-            "71ea1d42c8d6980cfb745cc1a14c090f4fdaf0cd8f615aa716e8b60997ccae11",
-            "Cluster_pvalue_MTD.csv": "sha256:"
-            "dea3b591672720f9fbc01f4222581ed3baed035efca84ee83c162bba3efae424",
-        },
-        "https://raw.githubusercontent.com/uw-biomedical-ml/uwhvf/"
-        "0c07384b1345aca702f503a959d8815ff0bfa17a/CSV",
-        {
-            "Series_Summary.csv": 1283786,
-            "Cluster_Slope_MTD.csv": 504490,
-            "Cluster_pvalue_MTD.csv": 497929,
-        },
-    ),
-}
+#: Data set -> DOI of the whole, terms as far as they are known, what its loader looks for,
+#: checksums of files of which a copy was at hand, and the number of its collection or article in
+#: the archive, or its files where no archive lists them.
+SOURCES: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("sources.json").read_text("utf-8")
+)
 
 
 class Item(NamedTuple):
@@ -123,7 +52,7 @@ def run_download(options: argparse.Namespace) -> int:
     items = [one for one in items if any(fnmatch(one.name, pattern) for pattern in patterns)]
     if not items:
         raise DataError(f"no file of {name} is called {' or '.join(patterns)}; see --list.")
-    print(f"{name}: https://doi.org/{source.doi}\nterms: {source.terms}")
+    print(f"{name}: https://doi.org/{source['doi']}\nterms: {source['terms']}")
     for item in items:
         known = item.checksum or "no checksum known"
         print(f"  {item.name}  {item.size / 1e6:.1f} MB  {known}  {item.title}".rstrip())
@@ -135,7 +64,7 @@ def run_download(options: argparse.Namespace) -> int:
             print(f"  unpacked {unpack(folder / item.name, folder)} files of {item.name}")
         elif item.name.endswith((".rar", ".7z")):
             print(f"  {item.name}: unpack it in {folder}, for example with 'unar' or '7z x'")
-    print(f"{name} is in {folder}; the loader looks for {source.wanted}")
+    print(f"{name} is in {folder}; the loader looks for {source['wanted']}")
     return 0
 
 
@@ -156,16 +85,16 @@ def target_folder(name: str, given: Path | None) -> Path:
     return (given or Path(root) / name).expanduser()
 
 
-def list_items(source: Source, folder: Path) -> list[Item]:
+def list_items(source: dict[str, Any], folder: Path) -> list[Item]:
     """Return the files of a source with the archive's checksums, or ours where there is one."""
-    known = source.checksums
-    if source.sizes:
-        return [Item(n, b, f"{source.address}/{n}", known[n]) for n, b in source.sizes.items()]
-    of_whole = [{"id": source.number}]
-    if source.collection:
-        of_whole = _ask(f"collections/{source.number}/articles", source, folder)
+    if "files" in source:
+        return [Item(**each) for each in source["files"]]
+    articles = [{"id": source.get("article")}]
+    if "collection" in source:
+        articles = _ask(f"collections/{source['collection']}/articles", source, folder)
+    known = source["checksums"]
     items = []
-    for part in of_whole:
+    for part in articles:
         for entry in _ask(f"articles/{part['id']}/files", source, folder):
             # a name, never a path that leads elsewhere
             name = Path(str(entry["name"]).replace("\\", "/")).name
@@ -176,7 +105,7 @@ def list_items(source: Source, folder: Path) -> list[Item]:
     return items
 
 
-def fetch(item: Item, source: Source, folder: Path) -> None:
+def fetch(item: Item, source: dict[str, Any], folder: Path) -> None:
     """Fetch a file unless it is there; an interrupted one goes on where it stopped.
 
     Raises
@@ -249,7 +178,7 @@ def unpack(path: Path, folder: Path) -> int:
     return sum(not name.endswith("/") for name in new)
 
 
-def _ask(what: str, source: Source, folder: Path) -> list[dict[str, Any]]:
+def _ask(what: str, source: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Return an answer of the archive, decoded."""
     try:
         answer = requests.get(f"{API}/{what}?page_size=1000", timeout=WAIT)
@@ -259,13 +188,13 @@ def _ask(what: str, source: Source, folder: Path) -> list[dict[str, Any]]:
         raise DataError(_offline(source, folder, error, "the archive cannot be asked")) from None
 
 
-def _offline(source: Source, folder: Path, error: object, what: str) -> str:
+def _offline(source: dict[str, Any], folder: Path, error: object, what: str) -> str:
     """Say what to fetch by hand and where to put it."""
     reason = " ".join(str(error).split())
-    known = "; ".join(f"{name} has {digest}" for name, digest in source.checksums.items())
+    known = "; ".join(f"{name} has {digest}" for name, digest in source["checksums"].items())
     return (
         f"{what} ({reason[:160]}). By hand, from any machine with internet: open "
-        f"https://doi.org/{source.doi}, fetch all files, and put them into {folder}, so that there "
-        f"are {source.wanted}. Compare checksums: {known or 'none is known here'}; those of the "
-        "other files stand on their pages."
+        f"https://doi.org/{source['doi']}, fetch all files, and put them into {folder}, so that "
+        f"there are {source['wanted']}. Compare checksums: {known or 'none is known here'}; those "
+        "of the other files stand on their pages."
     )

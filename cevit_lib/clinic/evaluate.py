@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.page import paragraph, table
+from cevit_lib.clinic.page import write_page
 from cevit_lib.clinic.performance import (
     Answer,
-    Judged,
     in_words,
     judge,
     questions,
@@ -35,11 +33,6 @@ SHOWN = (
     "calibration intercept",
     "calibration slope",
     "skill",
-)
-LIMITS = (
-    "One clinic's patients: how the model does elsewhere is not known from this page.",
-    "Recalibrated numbers are fitted to the patients on whom they are shown: others will be "
-    "predicted a little worse than that.",
 )
 
 
@@ -68,25 +61,24 @@ def run_evaluate(options: argparse.Namespace) -> int:
     judged = judge(predictions, data.y.numpy(), notes.get("usual", {}), data.domains)
     stated, found = resampled(judged, stated)
     patients = len(set(data.ids))
-    sections = {
-        "Summary": paragraph(
-            f"{patients} patients, predicted by the model {options.model.name}, which was fitted "
-            f"on {notes.get('patients')} patients of {notes.get('data')}."
-        )
-        + parts.warned(*doubts),
-        "Patients": parts.flow_table(data.notes.get("flow"))
-        + parts.characteristics({data.name: slice(None)}, judged),
-        "How good the predictions are": parts.performance(judged, stated, found, options.level),
-        "Recalibration": _recalibration(judged),
-        "Where it failed": parts.worst(judged),
-        "What this page cannot say": parts.limits(*LIMITS),
-        "Provenance": paragraph(str(live_badge()))
-        + paragraph(
-            f"Model of record {notes.get('record')}, fitted to data {notes.get('data_hash')}; "
-            f"evaluated on data {data.hash}."
-        ),
-    }
-    parts.write_page(output, f"Evaluation on {data.name}", sections)
+    write_page(
+        output,
+        judged,
+        stated,
+        found,
+        options.level,
+        title=f"Evaluation on {data.name}",
+        record=None,
+        model=options.model.name,
+        notes=notes,
+        doubts=doubts,
+        flow=data.notes.get("flow"),
+        groups={data.name: slice(None)},
+        recalibrated=recalibrated,
+        badge=live_badge(),
+        origin=f"Model of record {notes.get('record')}, fitted to data {notes.get('data_hash')}; "
+        f"evaluated on data {data.hash}.",
+    )
     print(f"evaluation on {patients} patients in {output} (not for clinical use)")
     for name, of in found.items():
         there = [metric for metric in SHOWN if metric in of and np.isfinite(of[metric].value)]
@@ -118,17 +110,3 @@ def recalibrated(answer: Answer) -> list[tuple[str, float, float, float]]:
         errors = [root_mean_squared_error(a + b * said, seen) if a == a else a for a, b in moves]
     names = ("as it is", "in the large", "with a slope")
     return [(name, *move, error) for name, move, error in zip(names, moves, errors, strict=True)]
-
-
-def _recalibration(judged: Judged) -> str:
-    rows = [
-        [answer.name if name == "as it is" else "", name, added, times, error]
-        for answer in judged.answers()
-        for name, added, times, error in recalibrated(answer)
-    ]
-    head = ["", "recalibrated", "added", "slope", "error left"]
-    caption = (
-        "Root mean squared error of a continuous response, Brier score of a label (added to its "
-        "logit)"
-    )
-    return table(head, rows, caption)

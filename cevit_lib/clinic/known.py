@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cevit_lib.clinic.folder import plain
 from cevit_lib.datasets import PairedEyes
 from cevit_lib.datasets.cells import Problem
@@ -56,9 +54,6 @@ def beside_model(data: PairedEyes, layout: Any, notes: dict[str, Any]) -> Iterat
     theirs = notes.get("layout") or layout
     for said in differences(read_layout(layout), read_layout(theirs)):
         yield Problem(f"{said}: measured labels would mean something else; use the model's rule")
-    measures, usual = data.responses[: data.continuous], notes.get("usual", {})
-    for said in other_units(data.y.numpy(), measures, usual):
-        yield Problem(said, error=False)
     if known := known_patients(data.ids, notes):
         shown = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
         yield Problem(
@@ -78,15 +73,3 @@ def known_patients(ids: Iterable[str], notes: dict[str, Any]) -> list[str]:
     """Return those of some patients on whom a model with these notes was fitted."""
     salt, seen = notes.get("data_hash", ""), set(notes.get("patient_hashes", ()))
     return [patient for patient in dict.fromkeys(ids) if hashed(patient, salt) in seen]
-
-
-def other_units(y: np.ndarray, measures: tuple[str, ...], usual: dict[str, float]) -> list[str]:
-    """Return a sentence on each measure, one of the first columns of ``y``, that lies as far from
-    its mean in the fit as another unit brings it: more than four times the SD of what was observed.
-    """
-    return [
-        f"{name} is {seen.mean():.3g} on average, in the fit {usual[name]:.3g}: another unit?"
-        for name, all_ in zip(measures, y.T, strict=False)
-        if len(seen := all_[np.isfinite(all_)]) > 1
-        and abs(seen.mean() - usual.get(name, np.nan)) > 4 * seen.std() > 0
-    ]

@@ -30,7 +30,6 @@ from cevit_lib.metrics import (
     r_squared,
     root_mean_squared_error,
     share_within,
-    threshold_at_specificity,
 )
 from cevit_lib.training import Predictions
 
@@ -123,6 +122,10 @@ class Answer:
         of = of_label if self.label else of_length
         return of(self.said[rows], self.seen[rows], self.usual[rows], stated[self.name])
 
+    def without_skill(self, stated: dict[str, float]) -> dict[str, float]:
+        """Return the metrics of saying the usual of everybody."""
+        return replace(self, said=self.usual).numbers(stated)
+
 
 def of_length(
     said: np.ndarray, seen: np.ndarray, usual: np.ndarray, limit: float
@@ -144,14 +147,10 @@ def of_length(
 def of_label(
     said: np.ndarray, seen: np.ndarray, usual: np.ndarray, prevalence: float, share: float = 0.9
 ) -> dict[str, float]:
-    """Return detection and calibration of a label's probabilities.
-
-    Thresholds are read off the same patients' curve, which flatters them a little.
-    """
-    found = detection_at(said, seen, threshold_at_specificity(said, seen, share))
+    """Return detection and calibration of a label's probabilities."""
+    found = detection_at(said, seen, share)
     # told the other way round: negatives take the place of positives, "no" that of "yes"
-    turned = -said, 1 - seen
-    reverse = detection_at(*turned, threshold_at_specificity(*turned, share))
+    reverse = detection_at(-said, 1 - seen, share)
     predictive = predictive_values(found.sensitivity, found.specificity, prevalence)
     fitted = calibration(said, seen)
     return {

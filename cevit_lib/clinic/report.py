@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from cevit_lib.clinic import page as parts
-from cevit_lib.clinic.page import figure, paragraph, table
+from cevit_lib.clinic.page import write_page
 from cevit_lib.clinic.performance import (
     Judged,
     in_words,
@@ -26,12 +25,8 @@ from cevit_lib.datasets.layout import EYES
 from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import badge, load_records
 
-LIMITS = (
-    "Cross-validated on the patients of one table: how the model does in another clinic, with "
-    "another camera or another share of cases, is not known from this page; 'cevit evaluate' asks.",
-    "Folds share training patients, so the spread between folds is no standard error.",
-    "A pooled area under the curve compares patients who were scored by different folds' models.",
-)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Records = list[dict[str, Any]]
 
@@ -44,86 +39,43 @@ def run_report(options: argparse.Namespace) -> int:
     judged, open_ends = pool(records), unsettled(records)
     stated, found = resampled(judged, stated)
     first, folds = records[0], f"{len(records)} of {records[0]['configuration']['folds']} folds"
-    names = responses_of(first)[0]
-    sections = {
-        "Summary": paragraph(
-            f"{len(judged.ids)} patients, each predicted by a model that had not seen any "
-            f"photograph of him or her: {folds}, divided by patient, seed {first['seeds'][0]}."
-        )
-        + parts.warned(*open_ends),
-        "Model card": _card(first, names),
-        "Patients": parts.flow_table(first["data"].get("flow")) + _folds(records, judged),
-        "How good the predictions are": parts.performance(judged, stated, found, options.level),
-        "With and without the copula": _arms(records),
-        "How the responses hang together": _correlation(records, names),
-        "Where it failed": parts.worst(judged),
-        "What this page cannot say": parts.limits(*LIMITS),
-        "Provenance": paragraph(str(badge(records)))
-        + paragraph(
-            f"Data {first['data']['hash']}; records {', '.join(one['id'] for one in records)}"
-        ),
-    }
-    parts.write_page(options.output, f"Report on {first['data']['name']}", sections)
+    write_page(
+        options.output,
+        judged,
+        stated,
+        found,
+        options.level,
+        title=f"Report on {first['data']['name']}",
+        record=first,
+        responses=responses_of(first)[0],
+        folds=folds,
+        doubts=open_ends,
+        flow=first["data"].get("flow"),
+        groups=_folds(records),
+        arms=arm_means(records),
+        correlation=_correlation(records),
+        badge=badge(records),
+        origin=f"Data {first['data']['hash']}; records {', '.join(one['id'] for one in records)}",
+    )
     print(f"report on {len(records)} folds in {options.output} (not for clinical use)")
     print(in_words(found), *open_ends, sep="\n")
     return 0
 
 
-def _card(record: dict[str, Any], responses: tuple[str, ...]) -> str:
-    c, e = record["configuration"], record["configuration"]["encoder"]
-    layout = c["data"].get("layout", {})
-    organ, covariates = layout.get("organ", "eye"), ", ".join(layout.get("covariates", ()))
-    training = [
-        f"{name.replace('_', ' ')}: {s['epochs']} epochs, rate {s['learning_rate']:g}"
-        for name, s in c["recipes"].items()
-    ]
-    training += [f"{c['batch_size']} patients a step"]
-    told = {
-        "rotation": "photographs turned by up to {:g} degrees",
-        "colour": "their colours changed by up to {:.0%}",
-    }
-    training += [told[name].format(most) for name, most in c.get("augmentation", {}).items()]
-    rows = {
-        "Intended use": f"research and teaching on paired {organ}s; not for clinical use, no "
-        "decision on a patient",
-        "Predicts": ", ".join(responses),
-        "Sees": f"photographs of both {organ}s, an absent {organ} is black and nothing is said of "
-        "it" + (f"; beside them {covariates}" if covariates else ""),
-        "Network": f"{e['backbone']} Vision Transformer shared by both {organ}s"
-        + (f", residual adapters by {organ}" if e["adapters"] else "")
-        + (f", LoRA of rank {e['lora_rank']}" if e["lora_rank"] else ", trained in full"),
-        "Weights it starts from": record["notes"].partition(";")[0].partition(": ")[2],
-        "Training": "; ".join(training),
-        "Copula parameters": f"{c['estimator']}, on {c['estimate_on']} outputs, "
-        + ("again after every epoch" if "one_stage" in c["recipes"] else "then held fixed"),
-        f"Missing {organ}s and responses": "kept; they enter the likelihood of what was observed",
-        "Layout": c["data"].get("layout", c["data"]),
-    }
-    return table(["", ""], [[*row] for row in rows.items()])
-
-
-def _folds(records: Records, judged: Judged) -> str:
+def _folds(records: Records) -> dict[str, slice]:
+    """Return the rows of each fold."""
     stops = np.cumsum([0, *(len(record["predictions"]["id"]) for record in records)])
     names = [f"fold {record['configuration']['fold']}" for record in records]
-    folds = map(slice, stops[:-1], stops[1:])
-    return parts.characteristics(dict(zip(names, folds, strict=True)), judged)
+    return dict(zip(names, map(slice, stops[:-1], stops[1:]), strict=True))
 
 
-def _arms(records: Records) -> str:
-    means = arm_means(records)
-    caption = "Means over the folds. Compare the last two columns: same start, same epochs."
-    return table(["metric", *means], [[*row] for row in means.itertuples()], caption)
-
-
-def _correlation(records: Records, responses: tuple[str, ...]) -> str:
+def _correlation(records: Records) -> Figure:
     found = np.array([record["parameters"]["correlation"] for record in records])
     panels = {"mean of the folds": found.mean(0)}
     if len(found) > 1:
         panels["standard deviation"] = found.std(0, ddof=1)
-    names = [name.replace("_", " ") for name in responses]
-    return figure(
-        plot_correlation(panels, names), "Correlations of what the network leaves unexplained."
-    )
+    names = [name.replace("_", " ") for name in responses_of(records[0])[0]]
+    return plot_correlation(panels, names)
 
 
 def responses_of(record: dict[str, Any]) -> tuple[tuple[str, ...], int, Domains]:

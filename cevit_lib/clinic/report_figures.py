@@ -12,7 +12,6 @@ import pandas as pd
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from cevit_lib.clinic.tables import Domains, eye_of
 from cevit_lib.datasets.layout import EYES
-from cevit_lib.metrics import bland_altman
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,25 +64,6 @@ def plot_predicted(
         ax.plot(ends, ends, **LINE)
         ax.scatter(observed, predicted, color=_colour(name, domains), s=14, alpha=0.7, linewidth=0)
         ax.set(title=name, xlabel="observed", ylabel="predicted")
-    return figure
-
-
-@drawn
-def plot_agreement(
-    panels: list[tuple[str, np.ndarray, np.ndarray]], domains: Domains = EYES
-) -> Figure:
-    """Scatter predicted less observed against the mean of both, with bias and limits of agreement
-    :cite:`bland1986statistical`; panels as in :func:`plot_predicted`.
-    """
-    figure, axes = _panels(len(panels))
-    for ax, (name, predicted, observed) in zip(axes, panels, strict=True):
-        found = bland_altman(predicted, observed)
-        apart, middle = predicted - observed, (predicted + observed) / 2
-        ax.axhline(0, color=COLORS["light"])
-        ax.scatter(middle, apart, color=_colour(name, domains), s=14, alpha=0.7, linewidth=0)
-        for height, style in ((found.bias, "-"), (found.low, "--"), (found.high, "--")):
-            ax.axhline(height, color=COLORS["ink"], linewidth=1, linestyle=style)
-        ax.set(title=name, xlabel="mean of both", ylabel="predicted − observed")
     return figure
 
 

@@ -48,19 +48,13 @@ def pairs_of(
 ) -> dict[str, tuple[int, int]]:
     """Return the binary responses that exist for both eyes: name without the eye to the columns of
     both.
-
-    Two binary responses of the two eyes are one pair even where their names differ by more than the
-    eye.
     """
     stems: dict[str, list[int]] = {}
-    ending, binary = _ending(domains), range(continuous, len(responses))
-    of_eyes = [k for k in binary if ending.search(responses[k])]
-    for k in of_eyes:
-        stems.setdefault(ending.sub("", responses[k]), []).append(k)
-    pairs = {stem: tuple(columns) for stem, columns in stems.items() if len(columns) == 2}
-    if not pairs and len(of_eyes) == len(binary) == 2:
-        return {"positive": tuple(of_eyes)}
-    return pairs
+    ending = _ending(domains)
+    for k in range(continuous, len(responses)):
+        if ending.search(responses[k]):
+            stems.setdefault(ending.sub("", responses[k]), []).append(k)
+    return {stem: tuple(columns) for stem, columns in stems.items() if len(columns) == 2}
 
 
 def patient_table(

@@ -109,10 +109,6 @@ class CopulaLoss(nn.Module):
         """Take the parameters of a ``state_dict``."""
         self.set_parameters(CopulaParameters(**state, validate=False))
 
-    def extra_repr(self) -> str:
-        """Return what ``repr`` shows between the brackets."""
-        return f"{self.copula!r}, reduction={self.reduction!r}, validate={self.validate}"
-
 
 class PairwiseCopulaLoss(CopulaLoss):
     r"""Minus the composite log-likelihood of pairs of labels, for labels too many to be taken

@@ -169,14 +169,6 @@ class CopulaParameters:
         scale = _as_float_tensor(scale)
         return cls(torch.eye(scale.numel() + p1, dtype=scale.dtype, device=scale.device), scale)
 
-    def __repr__(self) -> str:
-        numbers = self.to_dict()
-        rows = ", ".join(
-            "[" + ", ".join(f"{value:.4g}" for value in row) + "]" for row in numbers["correlation"]
-        )
-        scales = ", ".join(f"{value:.4g}" for value in numbers["scale"])
-        return f"CopulaParameters(correlation=[{rows}], scale=[{scales}])"
-
 
 def _as_float_tensor(values: Any) -> Tensor:
     """Return a floating tensor; anything that is not a tensor of floats becomes float64."""

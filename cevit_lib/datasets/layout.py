@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import dataclass, field, fields
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ LATERALITY = {
     **dict.fromkeys(("os", "l", "le", "left", "left eye", "左"), "OS"),
 }
 MISSING = ("", "/", "-", ".", "na", "n/a", "nan", "null", "#n/a", "<na>")
-#: Names that are known without a layout; those of an eye with a suffix where one row is a patient.
+#: Names that are known without a layout, where one row is an eye.
 USUAL = {
     "patient": ("patient", "patient_id", "subject", "subject_id", "id"),
     "eye": ("eye", "laterality", "exam_eye"),
@@ -28,7 +27,6 @@ USUAL = {
     "continuous": ("axial_length", "al"),
     "binary": ("high_myopia", "hm"),
 }
-SUFFIXES = (("_os", "_od"), ("_left", "_right"), ("_l", "_r"))
 EXAMPLE = (
     "A layout for one row an eye: 'patient: id', 'eye: laterality', 'image: file', "
     "'continuous: {AL: axial_length}', 'binary: {HM: se <= -6}'; for one row a patient the columns "
@@ -328,37 +326,22 @@ def differences(layout: Layout, other: Layout) -> list[str]:
 
 
 def guess_layout(header: list[str]) -> Layout:
-    """Recognise usual names (``patient``, ``eye``, ``image``, ``axial_length``, ``HM``).
+    """Recognise the usual names of a table with one row an eye (``patient``, ``eye``, ``image``,
+    ``axial_length``, ``HM``).
 
     Raises
     ------
     DataError
-        Patient or responses are not recognised; the message shows a layout.
+        Patient, eye or responses are not recognised; the message shows a layout.
     """
     written = {name.casefold(): name for name in header}
-
-    def first(kind: str, suffix: str = "") -> str | None:
-        return next((written[n + suffix] for n in USUAL[kind] if n + suffix in written), None)
-
-    for both in () if first("eye") else SUFFIXES:
-        for kind, (one, two) in product(("continuous", "binary"), (both, both[::-1])):
-            if first(kind, one) and not first(kind, two):
-                raise DataError(
-                    f"there is a column {first(kind, one)!r} and none of the other eye ({two!r}): "
-                    "the model is for pairs; add the other eye's columns, or name them in a layout."
-                )
-    found: dict[str, Any] = {kind: first(kind) for kind in ("patient", "eye")}
-    places = product(("image", "continuous", "binary"), [("", "")] if found["eye"] else SUFFIXES)
-    for kind, (left, right) in places:
-        os, od = first(kind, left), first(kind, right)
-        if not os or not od or kind in found:
-            continue
-        found[kind] = os[: len(os) - len(left)] + ("_{eye}" if left else "")
-        if left:
-            found["eyes"] = {"OS": os[1 - len(left) :], "OD": od[1 - len(right) :]}
-    if not found["patient"] or not {"continuous", "binary"} & set(found):
+    known = {
+        kind: [written[name] for name in names if name in written] for kind, names in USUAL.items()
+    }
+    found = {kind: names[0] for kind, names in known.items() if names}
+    measured = {"continuous": "AL", "binary": "HM"}
+    if not {"patient", "eye"} <= set(found) or not set(measured) & set(found):
         raise DataError(
             f"the columns {', '.join(header)} are not understood without a layout. {EXAMPLE}"
         )
-    names = {"continuous": "AL", "binary": "HM"}
-    return read_layout(found | {k: {names[k]: found[k]} for k in names if k in found})
+    return read_layout(found | {k: {measured[k]: found[k]} for k in measured if k in found})

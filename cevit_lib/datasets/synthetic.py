@@ -1,11 +1,9 @@
-"""The paper's synthetic pairs (Section 5, Supplement B.1), as its text or its early code has it."""
+"""The paper's synthetic pairs (Section 5, Supplement B.1)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
-from numpy.polynomial.hermite_e import hermegauss
 
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.errors import ParameterError
@@ -20,17 +18,6 @@ TEXT_CORRELATION = np.array(
         [0.213, 0.336, 0.569, 1.0],
     ]
 )
-#: That of the earlier public code, before its logistic errors are added.
-CODE_CORRELATION = np.array(
-    [
-        [1.0, 0.5, 0.5, 0.125],
-        [0.5, 1.0, 0.125, 0.5],
-        [0.5, 0.125, 1.0, 0.5],
-        [0.125, 0.5, 0.5, 1.0],
-    ]
-)
-#: Generating process to the variance of most pixels and the correlation of the errors.
-PROCESSES = {"text": (0.5, TEXT_CORRELATION), "code": (0.25, CODE_CORRELATION)}
 
 
 @dataclass(frozen=True)
@@ -46,8 +33,8 @@ class SyntheticTruth:
         ``(n, 4)`` what a perfect network would put out: the two means ``g1``, then the logits of
         ``P(y = 1 | image)``.
     correlation : torch.Tensor
-        ``(4, 4)`` correlation of the latent errors. For the text's process this is the printed
-        matrix of Section 5.
+        ``(4, 4)`` correlation of the latent errors; the printed matrix of Section 5, unless another
+        was asked for.
     scale : torch.Tensor
         ``(2,)`` standard deviations of the continuous errors.
     """
@@ -72,15 +59,8 @@ class SyntheticPairs(PairedEyes):
     columns alike; ``tanh`` inside ``S1`` and ``S3``), ``g1 = S1 + S2 + S3`` and ``g2 = S2``. All
     those pixels lie in the top-left block: the special block (3, 3) never enters a response.
 
-    ``process="text"``: ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4
-    x 4 correlation. The margin is a probit, so the true logit is ``logit Phi(g2)``.
-
-    ``process="code"``: the generator in the earlier public code. Pixel variance 0.25 everywhere;
-    errors with correlations 1/2, and 1/8 across eye and task; labels drawn as Bernoulli of
-    ``sigmoid(g2 + e)``, which adds a logistic error of variance ``pi^2 / 3`` and shrinks the latent
-    correlations; ``S3`` of the left eye is ``tanh`` of the sum, of the right eye the sum of
-    ``tanh``. (That code also stored 8-bit images, which cuts all pixels outside [0, 1]; this does
-    not.)
+    ``y_j = g1 + e_j`` and ``y_{j+2} = 1{g2 + e_{j+2} > 0}`` with the printed 4 x 4 correlation. The
+    margin is a probit, so the true logit is ``logit Phi(g2)``.
 
     Parameters
     ----------
@@ -89,10 +69,8 @@ class SyntheticPairs(PairedEyes):
     rng : numpy.random.Generator, or two of them
         Source of randomness; of two the second draws the errors, so that they can be drawn again
         on the same images.
-    process : {"text", "code"}
-        Which of the two generating processes.
-    correlation : array of shape (4, 4), optional
-        Another correlation of the errors, for sensitivity studies; default is the process's own.
+    correlation : array of shape (4, 4)
+        Of the errors; the printed one unless a sensitivity study asks for another.
     pixel_correlation : float
         Of each pixel between the two eyes; the paper's is 1/2, at 1 both eyes show one image.
     window : int, optional
@@ -103,8 +81,8 @@ class SyntheticPairs(PairedEyes):
     Raises
     ------
     ParameterError
-        ``n`` is not positive, ``process`` unknown, ``pixel_correlation`` not from 0 to 1 or
-        ``correlation`` no positive definite correlation matrix.
+        ``n`` is not positive, ``pixel_correlation`` not from 0 to 1 or ``correlation`` no positive
+        definite correlation matrix.
     """
 
     SIZE = 72
@@ -114,32 +92,24 @@ class SyntheticPairs(PairedEyes):
         self,
         n: int,
         rng: np.random.Generator | tuple[np.random.Generator, np.random.Generator],
-        process: Literal["text", "code"] = "text",
         *,
-        correlation: np.ndarray | None = None,
+        correlation: np.ndarray = TEXT_CORRELATION,
         pixel_correlation: float = 0.5,
         window: int | None = None,
     ) -> None:
         window = self.SIZE if window is None else window
-        sensible = n > 0 and 9 <= window <= self.SIZE and 0 <= pixel_correlation <= 1
-        if not sensible or process not in PROCESSES:
+        if not (n > 0 and 9 <= window <= self.SIZE and 0 <= pixel_correlation <= 1):
             raise ParameterError(
-                f"n={n}, process={process!r}, pixel_correlation={pixel_correlation}, "
-                f"window={window}: give a positive n, 'text' (the paper's) or 'code' (the earlier "
-                "public code's), a correlation from 0 to 1, and a window of 9 (all that the "
-                f"responses read) to {self.SIZE} pixels."
+                f"n={n}, pixel_correlation={pixel_correlation}, window={window}: give a positive "
+                "n, a correlation from 0 to 1, and a window of 9 (all that the responses read) to "
+                f"{self.SIZE} pixels."
             )
-        variance, errors_correlation = PROCESSES[process]
-        if correlation is not None:
-            errors_correlation = _checked(np.array(correlation, dtype=float))
+        correlation = _checked(np.array(correlation, dtype=float))
         rng, source = rng if isinstance(rng, tuple) else (rng, rng)
-        images = _draw_images(n, rng, window, variance, pixel_correlation)
-        g1, g2 = regression_functions(images, process)
-        error = source.standard_normal((n, 4)) @ np.linalg.cholesky(errors_correlation).T
-        latent = g2 + error[:, 2:]
-        if process == "code":
-            latent = latent + source.logistic(size=(n, 2))
-        y = np.concatenate([g1 + error[:, :2], latent > 0], axis=1)
+        images = _draw_images(n, rng, window, pixel_correlation)
+        g1, g2 = regression_functions(images)
+        error = source.standard_normal((n, 4)) @ np.linalg.cholesky(correlation).T
+        y = np.concatenate([g1 + error[:, :2], g2 + error[:, 2:] > 0], axis=1)
         super().__init__(
             images=torch.from_numpy(images[:, :, None]),
             y=torch.from_numpy(y),
@@ -147,28 +117,22 @@ class SyntheticPairs(PairedEyes):
             responses=("y1_OS", "y2_OD", "y3_OS", "y4_OD"),
             continuous=2,
             name="synthetic",
-            notes={"process": process, "window": window, "flow": {"patients drawn": n, "kept": n}},
-            truth=_truth(torch.from_numpy(g1), torch.from_numpy(g2), errors_correlation, process),
+            notes={"window": window, "flow": {"patients drawn": n, "kept": n}},
+            truth=_truth(torch.from_numpy(g1), torch.from_numpy(g2), correlation),
         )
 
 
-def regression_functions(
-    images: np.ndarray, process: str = "text"
-) -> tuple[np.ndarray, np.ndarray]:
+def regression_functions(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ``g1`` and ``g2`` (Supplement B.1), each ``(n, 2)``, of images ``(n, 2, 72, 72)``."""
     images = np.asarray(images, dtype=float)
     axes = (-2, -1)
     s1 = np.tanh(images[..., 0:3, 0:3]).sum(axes)
     s2 = images[..., 3:6, 3:6].sum(axes)
     s3 = np.tanh(images[..., 6:9, 6:9]).sum(axes)
-    if process == "code":
-        s3[:, 0] = np.tanh(images[:, 0, 6:9, 6:9].sum(axes))
     return s1 + s2 + s3, s2
 
 
-def _draw_images(
-    n: int, rng: np.random.Generator, window: int, variance: float, correlation: float
-) -> np.ndarray:
+def _draw_images(n: int, rng: np.random.Generator, window: int, correlation: float) -> np.ndarray:
     """Draw ``(n, 2, window, window)`` pixels; a shared and an own normal part make the correlation
     between eyes.
     """
@@ -178,37 +142,17 @@ def _draw_images(
     own, common = np.sqrt(np.float32(1 - correlation)), np.sqrt(np.float32(correlation))
     # equal parts are added first: the paper's data sets keep the bits that their hashes name
     images = own * (images + shared) if own == common else own * images + common * shared
-    scale = np.full((size, size), np.sqrt(variance), dtype=np.float32)
+    scale = np.full((size, size), np.sqrt(0.5), dtype=np.float32)
     scale[-block:, -block:] = 0.5
     mean = np.zeros((size, size), dtype=np.float32)
     mean[-block:, -block:] = 0.5
     return mean[:window, :window] + scale[:window, :window] * images
 
 
-def _truth(
-    g1: torch.Tensor, g2: torch.Tensor, correlation: np.ndarray, process: str
-) -> SyntheticTruth:
-    if process == "text":
-        logits = torch.special.log_ndtr(g2) - torch.special.log_ndtr(-g2)
-        latent_sd = np.ones(4)
-    else:
-        logits = _logit_of_normal_mixture(g2)
-        latent_sd = np.array([1.0, 1.0, *([np.sqrt(1 + np.pi**2 / 3)] * 2)])
-    latent = correlation / np.outer(latent_sd, latent_sd)
-    np.fill_diagonal(latent, 1.0)
-    outputs = torch.cat([g1, logits], dim=1)
-    scale = torch.ones(2, dtype=torch.float64)
-    return SyntheticTruth(g1, g2, outputs, torch.from_numpy(latent), scale)
-
-
-def _logit_of_normal_mixture(scores: torch.Tensor, nodes: int = 60) -> torch.Tensor:
-    """Return ``logit E{sigmoid(score + e)}``, ``e ~ N(0, 1)``, by Gauss-Hermite quadrature."""
-    points, weights = (torch.from_numpy(part) for part in hermegauss(nodes))
-    log_weights = torch.log(weights / weights.sum())
-    shifted = scores[..., None] + points
-    up = torch.logsumexp(log_weights + torch.nn.functional.logsigmoid(shifted), dim=-1)
-    down = torch.logsumexp(log_weights + torch.nn.functional.logsigmoid(-shifted), dim=-1)
-    return up - down
+def _truth(g1: torch.Tensor, g2: torch.Tensor, correlation: np.ndarray) -> SyntheticTruth:
+    logits = torch.special.log_ndtr(g2) - torch.special.log_ndtr(-g2)
+    outputs, scale = torch.cat([g1, logits], dim=1), torch.ones(2, dtype=torch.float64)
+    return SyntheticTruth(g1, g2, outputs, torch.from_numpy(correlation), scale)
 
 
 def _checked(correlation: np.ndarray) -> np.ndarray:

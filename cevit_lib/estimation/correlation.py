@@ -4,12 +4,7 @@ optimisers.
 Everything here is small (``p`` by ``p``) and NumPy float64; patients have already been summed away.
 """
 
-import functools
-
 import numpy as np
-
-from cevit_lib.copula import CopulaParameters
-from cevit_lib.errors import ShapeError
 
 #: Smallest eigenvalue that an estimator lets a matrix have while it iterates and when it returns.
 EIGENVALUE_FLOOR = 1e-6
@@ -78,21 +73,14 @@ def complete_objective(correlation: np.ndarray, second_moment: np.ndarray) -> fl
     )
 
 
-@functools.cache
-def _index_grids(p: int) -> tuple[np.ndarray, ...]:
-    """Return rows ``i`` and columns ``j`` of the pairs ``a = (i, j)``, as columns (for ``a``) and
-    rows (for ``b``)."""
-    i, j = off_diagonal(p)
-    return i[:, None], j[:, None], i[None, :], j[None, :]
-
-
 def _score_and_curvature(correlation: np.ndarray, second_moment: np.ndarray):
     """Return gradient, negative Hessian and Fisher information of the objective in the off-diagonal
     entries."""
-    i, j, k, m = _index_grids(len(correlation))
+    k, m = off_diagonal(len(correlation))  # the pairs b = (k, m) in a row, a = (i, j) in a column
+    i, j = k[:, None], m[:, None]
     inverse = np.linalg.inv(correlation)
     sandwich = inverse @ second_moment @ inverse
-    gradient = (sandwich - inverse)[i[:, 0], j[:, 0]]
+    gradient = (sandwich - inverse)[k, m]
 
     def product(left, right):
         # tr(left E_a right E_b) / 2, E_a being the derivative of Gamma in its a-th entry
@@ -178,21 +166,3 @@ def correlation_from_unconstrained(coordinates: np.ndarray, p: int):
         return tangent[rows, columns]
 
     return unit @ unit.T, pull_back
-
-
-def starting_correlation(initial, p: int) -> np.ndarray:
-    """Return the initial correlation matrix: the identity for ``None``, else a checked copy.
-
-    Raises
-    ------
-    ShapeError, NotPositiveDefiniteError
-        The matrix is not (p, p), or not a positive definite correlation matrix.
-    """
-    if initial is None:
-        return np.eye(p)
-    matrix = CopulaParameters(initial, []).correlation.detach().cpu().double().numpy()
-    if len(matrix) != p:
-        raise ShapeError(
-            f"initial must have shape ({p}, {p}), one row a response; seen {matrix.shape}"
-        )
-    return keep_positive_definite(matrix.copy())

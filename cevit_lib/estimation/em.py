@@ -22,7 +22,6 @@ from cevit_lib.estimation.correlation import (
     maximise_over_correlations,
     off_diagonal,
     smallest_eigenvalue,
-    starting_correlation,
 )
 from cevit_lib.estimation.moments import (
     expected_moments,
@@ -45,7 +44,6 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 class ExpectationMaximization(CopulaEstimator):
     """The loop that the family shares; a subclass gives ``e_step``."""
 
-    initial = None
     rescale = False
 
     def e_step(
@@ -67,7 +65,7 @@ class ExpectationMaximization(CopulaEstimator):
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         scale = observed.residual_scale()
-        correlation = starting_correlation(self.initial, observed.p)
+        correlation = np.eye(observed.p)
         self.history_["correlation"].append(correlation)
         while self.n_iter_ < self.max_iter and not self.converged_:
             second_moment, objective = self.e_step(observed, scale, correlation)
@@ -107,8 +105,6 @@ class FastMCEM(ExpectationMaximization):
         not in the paper.
     max_iter, tol : int, float
         Stop when the Frobenius norm of an update is below ``tol`` (Supplement B.2: 100 and 1e-6).
-    initial : (p, p) array, optional
-        Starting matrix; the identity if not given.
 
     Notes
     -----
@@ -122,7 +118,6 @@ class FastMCEM(ExpectationMaximization):
     variances: bool = False
     max_iter: int = 100
     tol: float = 1e-6
-    initial: np.ndarray | None = None
 
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
@@ -158,7 +153,7 @@ class ExactEM(ExpectationMaximization):
     ----------
     rescale : bool
         Take the paper's rescaling for the M-step (faster, close, not monotone by proof).
-    max_iter, tol, initial
+    max_iter, tol
         As in :class:`FastMCEM`.
 
     Examples
@@ -180,7 +175,6 @@ class ExactEM(ExpectationMaximization):
     rescale: bool = False
     max_iter: int = 500
     tol: float = 1e-6
-    initial: np.ndarray | None = None
 
     def e_step(
         self, observed: Observed, scale: np.ndarray, correlation: np.ndarray

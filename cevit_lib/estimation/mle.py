@@ -16,7 +16,6 @@ from cevit_lib.estimation.correlation import (
     keep_positive_definite,
     off_diagonal,
     smallest_eigenvalue,
-    starting_correlation,
     unconstrained_from_correlation,
 )
 from cevit_lib.estimation.em import FastMCEM
@@ -86,15 +85,23 @@ def observed_information(
     return 0.5 * (information + information.T)
 
 
-def errors_from_information(information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return covariance matrix and standard errors; a direction without information gets ``inf``,
-    never ``NaN``."""
+def errors_from_information(information: np.ndarray) -> np.ndarray:
+    """Return standard errors; a direction without information gets ``inf``, never ``NaN``."""
     values, vectors = np.linalg.eigh(information)
     flat = values <= 1e-10 * max(values[-1], 1.0)
     inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
-    covariance = (vectors * inverse) @ vectors.T
+    variances = (vectors**2) @ inverse
     touched = (vectors[:, flat] ** 2).sum(axis=1) > 1e-8
-    return covariance, np.where(touched, np.inf, np.sqrt(np.diag(covariance)))
+    return np.where(touched, np.inf, np.sqrt(variances))
+
+
+def cheap_correlation(observed: Observed, scale: np.ndarray) -> np.ndarray:
+    """Return where the search starts: a few expectation steps from the identity."""
+    correlation, cheap = np.eye(observed.p), FastMCEM(variances=True)
+    for _ in range(5):
+        second_moment, _ = cheap.e_step(observed, scale, correlation)
+        correlation = keep_positive_definite(cov2cor(second_moment), 1e-3)
+    return correlation
 
 
 @arguments
@@ -111,14 +118,10 @@ class MaximumLikelihood(CopulaEstimator):
     max_iter, tol : int, float
         Of the quasi-Newton search; ``tol`` bounds the largest entry of the mean log-likelihood's
         gradient.
-    initial : (p, p) array, optional
-        Starting matrix; by default a few cheap expectation steps from the identity.
 
     Attributes
     ----------
     standard_errors_ : StandardErrors
-    covariance_ : (p0 + p (p - 1) / 2,) squared tensor
-        Estimated covariance of ``(sigma, off-diagonal of Gamma)``, row by row above the diagonal.
 
     Notes
     -----
@@ -134,24 +137,15 @@ class MaximumLikelihood(CopulaEstimator):
     standard_errors: bool = False
     max_iter: int = 200
     tol: float = 1e-6
-    initial: np.ndarray | None = None
 
     @property
     def fits_many(self) -> bool:
         """Whether :func:`~cevit_lib.estimation.estimate_many` finds the same."""
-        return self.fit_scale and not self.standard_errors and self.initial is None
-
-    def _start(self, observed: Observed, scale: np.ndarray) -> np.ndarray:
-        correlation = starting_correlation(self.initial, observed.p)
-        cheap = FastMCEM(variances=True)
-        for _ in range(5 if self.initial is None else 0):
-            second_moment, _ = cheap.e_step(observed, scale, correlation)
-            correlation = keep_positive_definite(cov2cor(second_moment), 1e-3)
-        return correlation
+        return self.fit_scale and not self.standard_errors
 
     def _estimate(self, observed: Observed) -> tuple[np.ndarray, np.ndarray]:
         scale, p = observed.residual_scale(), observed.p
-        start = self._start(observed, scale)
+        start = cheap_correlation(observed, scale)
         free = observed.p0 if self.fit_scale else 0
 
         def unpack(point):
@@ -197,17 +191,9 @@ class MaximumLikelihood(CopulaEstimator):
         inside = np.abs(found.x[free:]).max(initial=0.0) < COORDINATE_BOUND
         self.converged_ = bool(inside and (found.success or np.abs(found.jac).max() < 1e-5))
         if self.standard_errors:
-            self._measure_errors(observed, sigma, correlation)
+            information = observed_information(observed, sigma, correlation)
+            errors = errors_from_information(information)
+            matrix = from_off_diagonal(errors[observed.p0 :], p) - np.eye(p)
+            parts = matrix, errors[: observed.p0]
+            self.standard_errors_ = StandardErrors(*map(torch.from_numpy, parts))
         return sigma, correlation
-
-    def _measure_errors(
-        self, observed: Observed, scale: np.ndarray, correlation: np.ndarray
-    ) -> None:
-        information = observed_information(observed, scale, correlation)
-        covariance, errors = errors_from_information(information)
-        matrix = from_off_diagonal(errors[observed.p0 :], observed.p)
-        np.fill_diagonal(matrix, 0.0)
-        self.covariance_ = torch.from_numpy(covariance)
-        self.standard_errors_ = StandardErrors(
-            torch.from_numpy(matrix), torch.from_numpy(errors[: observed.p0])
-        )

@@ -5,14 +5,11 @@ import logging
 from itertools import combinations
 
 import numpy as np
-import torch
 from scipy.optimize import minimize_scalar
 
 from cevit_lib.estimation.base import CopulaEstimator, arguments
+from cevit_lib.estimation.moments import expected_moments
 from cevit_lib.estimation.observed import Observed, Pattern
-from cevit_lib.normal import log_normal_cdf
-from cevit_lib.normal.bivariate import log_cdf_of_pairs
-from cevit_lib.normal.central import PlackettNodes
 
 LOG = logging.getLogger(__name__)
 LARGEST = 0.999  # correlation that a pair may have
@@ -72,16 +69,7 @@ class PairwiseLikelihood(CopulaEstimator):
 
 
 def pair_log_likelihood(pair: Pattern, scale: np.ndarray, rho: float) -> float:
-    """Return the log-likelihood of two responses, up to what does not depend on ``rho``."""
-    residual = torch.from_numpy(pair.residual / scale)
-    threshold, sign = torch.from_numpy(pair.threshold), torch.from_numpy(pair.sign)
-    spread = 1 - rho**2
-    if len(scale) == 2:
-        first, second = residual.T
-        square = (first.square() - 2 * rho * first * second + second.square()) / spread
-        own = (first.square() + second.square()).sum()
-        return float(0.5 * (own - square.sum())) - 0.5 * len(pair) * np.log(spread)
-    if len(scale) == 1:  # a label above its threshold, given the residual
-        return float(log_normal_cdf(sign * (rho * residual - threshold) / np.sqrt(spread)).sum())
-    limits, nodes = -sign * threshold, PlackettNodes.of(torch.tensor([rho], dtype=torch.float64))
-    return float(log_cdf_of_pairs(limits, sign.prod(1), nodes, 12)[0].sum())
+    """Return the log-likelihood of two responses."""
+    alone = Observed([pair], len(pair), 2, len(scale))
+    correlation = np.array([[1.0, rho], [rho, 1.0]])
+    return len(pair) * expected_moments(alone, scale, correlation).log_likelihood

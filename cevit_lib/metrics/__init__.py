@@ -20,16 +20,14 @@ from cevit_lib.metrics.detection import (
     detection_at,
     joint_accuracy,
     predictive_values,
-    threshold_at_specificity,
 )
-from cevit_lib.metrics.patients import asymmetric, patient_labels, patient_scores
+from cevit_lib.metrics.patients import patient_labels, patient_scores
 from cevit_lib.metrics.report import evaluate
 
 __all__ = [
     "Interval",
     "accuracy",
     "area_under_curve",
-    "asymmetric",
     "bland_altman",
     "brier_score",
     "calibration",
@@ -47,5 +45,4 @@ __all__ = [
     "r_squared",
     "root_mean_squared_error",
     "share_within",
-    "threshold_at_specificity",
 ]

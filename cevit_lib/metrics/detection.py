@@ -1,6 +1,4 @@
-"""Yes-or-no answers: accuracy, area under the curve, sensitivity at a specificity that other
-patients fixed.
-"""
+"""Yes-or-no answers: accuracy, area under the curve, sensitivity at a specificity."""
 
 from typing import Any, NamedTuple
 
@@ -55,56 +53,34 @@ def area_under_curve(scores: Any, labels: Any) -> float:
     return scored("roc_auc_score", scores, labels, vary=True)
 
 
-def threshold_at_specificity(scores: Any, labels: Any, specificity: float = 0.9) -> float:
-    """Return the smallest score above which "yes" leaves at least this share of the negatives
-    right.
-
-    Ask it of *validation* patients and apply it to others with :func:`detection_at`: a threshold
-    that was chosen on the patients it is judged by looks better than it is.
-
-    Parameters
-    ----------
-    scores, labels : array, shape (n,)
-    specificity : float
-        In (0, 1].
-
-    Returns
-    -------
-    float
-        An observed score of a negative; NaN without negatives.
-
-    Raises
-    ------
-    ParameterError
-        The specificity is out of range.
-    """
-    if not 0 < specificity <= 1:
-        raise ParameterError(f"specificity={specificity}: give a number in (0, 1].")
-    scores, labels = observed_pair(scores, labels)
-    negative = np.sort(scores[labels == 0])
-    if negative.size == 0:
-        return float("nan")
-    needed = int(np.ceil(specificity * negative.size - 1e-9))  # 0.9 * 10 is not 9 in floating point
-    return float(negative[max(needed, 1) - 1])
-
-
 class Detection(NamedTuple):
-    """What a fixed threshold does: shares of the positives found and of the negatives left alone
-    (NaN without any).
+    """What a threshold does: shares of the positives found and of the negatives left alone (NaN
+    where a class is not there).
     """
 
     sensitivity: float
     specificity: float
 
 
-def detection_at(scores: Any, labels: Any, threshold: float) -> Detection:
-    """Return sensitivity and specificity of "yes where the score is above the threshold"."""
+def detection_at(scores: Any, labels: Any, specificity: float = 0.9) -> Detection:
+    """Return what the smallest threshold does that leaves at least this share of the negatives
+    right; "yes" is a score above it.
+
+    It is read off the patients whom it is judged by, which flatters it a little.
+
+    Parameters
+    ----------
+    scores, labels : array, shape (n,)
+    specificity : float
+        In (0, 1].
+    """
     scores, labels = observed_pair(scores, labels)
-    if np.isnan(threshold):
+    if class_reason(labels):
         return Detection(float("nan"), float("nan"))
-    said = scores > threshold
-    found = [said[labels == 1], ~said[labels == 0]]
-    return Detection(*(float(part.mean()) if part.size else float("nan") for part in found))
+    negative, positive = np.sort(scores[labels == 0]), scores[labels == 1]
+    needed = int(np.ceil(specificity * negative.size - 1e-9))  # 0.9 * 10 is not 9 in floating point
+    threshold = negative[max(needed, 1) - 1]
+    return Detection(float((positive > threshold).mean()), float((negative <= threshold).mean()))
 
 
 def predictive_values(

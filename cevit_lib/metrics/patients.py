@@ -1,4 +1,4 @@
-"""From two eyes to one patient: any eye, the worse eye, both eyes; eyes that differ."""
+"""From two eyes to one patient: any eye, both eyes."""
 
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ def check_cells(cells: Any) -> np.ndarray:
     return cells
 
 
-def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
+def patient_labels(labels: Any, level: Literal["any", "both"]) -> np.ndarray:
     """Return one label a patient ``(n,)`` from those of both eyes ``(n, 2)``.
 
     A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye
@@ -39,7 +39,7 @@ def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.nd
     Raises
     ------
     ParameterError
-        ``level`` is neither "any", "worse" nor "both".
+        ``level`` is neither "any" nor "both".
 
     Examples
     --------
@@ -47,36 +47,23 @@ def patient_labels(labels: Any, level: Literal["any", "worse", "both"]) -> np.nd
     array([ 1., nan])
     """
     labels = two_eyes(labels, "labels")
-    decisive = _answer({"any": 1.0, "worse": 1.0, "both": 0.0}, level)
+    decisive = _answer({"any": 1.0, "both": 0.0}, level)
     whole = np.isfinite(labels).all(1)
     return np.where((labels == decisive).any(1), decisive, np.where(whole, 1 - decisive, np.nan))
 
 
-def patient_scores(cells: Any, level: Literal["any", "worse", "both"]) -> np.ndarray:
+def patient_scores(cells: Any, level: Literal["any", "both"]) -> np.ndarray:
     """Return the probability of each patient's answer ``(n,)`` from the cells ``(n, 2, 2)``.
 
-    "any" is ``1 - P(neither)`` and "both" ``P(both)``; "worse" is the larger margin, which is what
-    remains to someone who knows the margins only. It is a score and, unless the eyes agree always,
-    too small as a probability of "any".
+    "any" is ``1 - P(neither)`` and "both" ``P(both)``.
 
     Raises
     ------
     ParameterError
-        ``level`` is neither "any", "worse" nor "both".
+        ``level`` is neither "any" nor "both".
     """
     cells = check_cells(cells)
-    worse = np.maximum(cells[:, 1].sum(1), cells[:, :, 1].sum(1))
-    return _answer({"any": 1 - cells[:, 0, 0], "worse": worse, "both": cells[:, 1, 1]}, level)
-
-
-def asymmetric(values: Any, limit: float = 0.0) -> np.ndarray:
-    """Return ``(n,)`` booleans: both eyes are observed and differ by more than ``limit``.
-
-    The group is chosen by what is to be predicted, so its errors are larger than those of any group
-    that could be named beforehand: use it to compare models, not to quote an error.
-    """
-    values = two_eyes(values, "values")
-    return np.abs(values[:, 0] - values[:, 1]) > limit * (1 + 1e-12)  # False where one is NaN
+    return _answer({"any": 1 - cells[:, 0, 0], "both": cells[:, 1, 1]}, level)
 
 
 def _answer(answers: dict[str, Any], level: str) -> Any:

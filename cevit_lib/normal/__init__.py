@@ -11,11 +11,8 @@ For custom losses and E-steps, elementwise on tensors and without autograd:
     row ``i`` has the correlation ``sign[i] * rho``, ``sign`` being 1, -1 or 0, and all share
     ``nodes = PlackettNodes.of(rho)``. That is quick, most of all with ``digits=8``, which takes
     Plackett's integral for probabilities down to 1e-7 (12 digits: 1e-3).
-``truncated_bivariate_normal_moments(limit, mean, covariance, side)``
-    Mean, covariance and log probability of pairs of scores, each below (``side`` -1) or above (+1)
-    its limit.
 ``truncated_normal_mean(limit, mean, standard_deviation, side)``, ``truncated_normal_variance``
-    The same of one score.
+    Of one score below (``side`` -1) or above (+1) its limit.
 """
 
 from cevit_lib.normal.bivariate import (
@@ -24,7 +21,6 @@ from cevit_lib.normal.bivariate import (
 )
 from cevit_lib.normal.multivariate import log_multivariate_normal_cdf
 from cevit_lib.normal.truncated import (
-    truncated_bivariate_normal_moments,
     truncated_normal_mean,
     truncated_normal_variance,
 )
@@ -37,7 +33,6 @@ __all__ = [
     "log_normal_cdf",
     "normal_hazard",
     "normal_score",
-    "truncated_bivariate_normal_moments",
     "truncated_normal_mean",
     "truncated_normal_variance",
 ]

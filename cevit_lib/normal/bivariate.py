@@ -34,22 +34,6 @@ trusted.
 DIGITS = {torch.float32: 8, torch.float64: 12}
 
 
-def log_bivariate_value(x: Tensor, y: Tensor, correlation: Tensor, digits: int) -> Tensor:
-    """``log Phi_2`` of float64 tensors of one shape, to 8 or 12 digits of ``Phi_2``, without
-    autograd.
-    """
-    if not may_branch(correlation):
-        return log_wedge_value(x, y, correlation)
-    near = finite(x, y)
-    first, second = normal_cdf(torch.stack(near))
-    probability = first * second + PlackettNodes.of(correlation).integral(*near, 1.0)
-    value = probability.log()
-    hard = ~(probability > LEAST[digits]) | (correlation.abs() > LARGEST)
-    if hard.any():
-        value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard])
-    return value
-
-
 class _LogBivariate(Elementwise):
     """Value by quadrature, derivatives in closed form; operands are float64 and already
     broadcast.
@@ -57,7 +41,17 @@ class _LogBivariate(Elementwise):
 
     @staticmethod
     def forward(x, y, correlation, digits):
-        return log_bivariate_value(x, y, correlation, digits)
+        """Return ``log Phi_2``, to 8 or 12 digits of ``Phi_2``."""
+        if not may_branch(correlation):
+            return log_wedge_value(x, y, correlation)
+        near = finite(x, y)
+        first, second = normal_cdf(torch.stack(near))
+        probability = first * second + PlackettNodes.of(correlation).integral(*near, 1.0)
+        value = probability.log()
+        hard = ~(probability > LEAST[digits]) | (correlation.abs() > LARGEST)
+        if hard.any():
+            value[hard] = log_wedge_value(x[hard], y[hard], correlation[hard])
+        return value
 
     @staticmethod
     def backward(ctx, grad):

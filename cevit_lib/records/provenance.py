@@ -21,12 +21,11 @@ PACKAGES = ("torch", "torchvision", "timm", "peft", "numpy", "scipy", "pandas", 
 SOURCE = ("cevit_lib", "studies")
 # what a record's commit vouches for when there is no repository to ask (see ``commit_and_dirty``)
 CODE = ("cevit_lib", "studies", "notebooks", "benchmarks", "workflow")
-_SUFFIXES = (".py", ".json", ".md")
+_SUFFIXES = (".py", ".json", ".md", ".toml")
 
 
 def source_hash(root: Path | None = None, folders: tuple[str, ...] = SOURCE) -> str:
-    """Return the sha256 of the ``.py``, ``.json`` and ``.md`` files of the library and the studies
-    (or other folders).
+    """Return the sha256 of the code of the library and the studies (or other folders).
 
     It depends on paths and contents only: neither on the order of files nor on how lines end.
     """

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cevit_lib.edge import at_least
 from cevit_lib.errors import DataError, ProvenanceError
 from cevit_lib.paths import results_folder
 from cevit_lib.records.build import record_id
@@ -26,22 +25,6 @@ _SPREADS, _FOLD_SPREADS, _FEWEST_SEEDS, _ABSOLUTE, _RELATIVE = 4.0, 2.0, 3, 0.02
 _ROUNDING = 1e-6
 # speed is a property of the machine, not of the method
 _NOT_COMPARED = ("second", "time", "memory", "speed", "mib")
-
-
-def add_arguments(parser) -> None:
-    """Declare the options of ``cevit verify``."""
-    parser.add_argument(
-        "--study", action="append", help="only this study; may be repeated (default: all)"
-    )
-    parser.add_argument(
-        "--sample",
-        type=at_least(1),
-        default=1,
-        metavar="K",
-        help="records to fit again per study (default: 1)",
-    )
-    parser.add_argument("--seed", type=at_least(0), default=0, help="which are drawn (default: 0)")
-    parser.add_argument("--folder", type=Path, help="the folder of records (default: results)")
 
 
 def main(options) -> int:

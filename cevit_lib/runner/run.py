@@ -8,7 +8,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from cevit_lib.edge import at_least, check_output, read_mapping
+from cevit_lib.edge import check_output, read_mapping
 from cevit_lib.errors import NotebookError, ParameterError
 from cevit_lib.paths import project_root, sweep, why
 from cevit_lib.runner.notebook import (
@@ -23,50 +23,6 @@ from cevit_lib.runner.parameters import coerce, unknown_parameter
 NONCE = "CEVIT_RUN_NONCE"
 HERE = Path(__file__).resolve().parents[1]
 """The folder of the library that runs."""
-
-
-def add_run_arguments(parser) -> None:
-    """Declare the options of ``cevit run``."""
-    parser.add_argument(
-        "notebook", help="a page's name (data), or the path of a .md or .ipynb file"
-    )
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME VALUE",
-        help="set a parameter; a list is written -p seeds '[3, 4]'; may be repeated",
-    )
-    parser.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="YAML or JSON file of parameters; -p wins over it",
-    )
-    parser.add_argument("--scale", help="short for -p scale SCALE")
-    parser.add_argument(
-        "-o",
-        "--output",
-        help="where the executed notebook goes (default: book/executed/NAME.ipynb, "
-        "for scale smoke build/smoke/NAME.ipynb)",
-    )
-    parser.add_argument(
-        "--timeout",
-        "--execution-timeout",
-        type=at_least(0.1, whole=False),
-        metavar="SECONDS",
-        help="longest time for one cell, papermill's --execution-timeout (default: no limit)",
-    )
-    parser.add_argument(
-        "--start-timeout",
-        type=at_least(0.1, whole=False),
-        default=180,
-        metavar="SECONDS",
-        help="longest time for the kernel to start, papermill's --start-timeout (default: 180)",
-    )
 
 
 def join_pairs(arguments: list[str]) -> list[str]:

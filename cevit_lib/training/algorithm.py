@@ -15,10 +15,9 @@ estimates, the truth. An arm's numbers do not depend on which others run.
 
 import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +32,11 @@ from cevit_lib.training.recipe import Recipe
 WARM_UP, FURTHER, CROSS_FIT = 0, 1, 2  # orders of the patients; each cross-fit has a further one
 
 
-class Trainer(ABC):
+class Trainer:
     """A stage of training; a subclass knows its networks, patients and loss.
+
+    It gives ``draw``, ``backward``, ``clip``, ``means`` and ``divergence``; what each returns
+    stands at :class:`~cevit_lib.training.loop.NetworkTrainer`.
 
     Parameters
     ----------
@@ -85,71 +87,13 @@ class Trainer(ABC):
         means = self.means(total, norm)
         return [told | {"loss": loss, "gradient_norm": length} for loss, length in means]
 
-    @abstractmethod
-    def draw(self) -> Sequence[Any]:
-        """Return the patients' rows of each step, in a new order."""
-
-    @abstractmethod
-    def backward(self, number: int, rows: Any) -> Tensor:
-        """Add the gradient of a batch's mean loss; return what the batch adds to the trace."""
-
-    @abstractmethod
-    def clip(self) -> Tensor:
-        """Shorten the gradient where the recipe says so; return its norm before."""
-
-    @abstractmethod
-    def means(self, losses: Tensor, norms: Tensor) -> list[tuple[float, float]]:
-        """Return each network's mean loss and norm, from those of an epoch's steps."""
-
-    @abstractmethod
-    def divergence(self, first: list[int], batches: Sequence[Any], losses: Tensor) -> str:
-        """Say where the first value that is not finite arose, and the likely cause."""
-
 
 class Networks:
-    """One network or many side by side, with their patients."""
+    """One network or many side by side, with their patients.
 
-    def copy(self) -> Self:
-        """Return networks with the same weights that train on their own."""
-
-    def train(
-        self, stage: str, recipe: Recipe, objective: Objective | None, order: int
-    ) -> list[list[dict[str, Any]]]:
-        """Train in place, under the empirical loss or another; return each network's trace."""
-
-    def loss(self, objective: Objective) -> Any:
-        """Return the mean loss over patients of each network, in units of training."""
-
-    def trainer(self, stage: str, recipe: Recipe, loss: Any, order: int) -> Trainer:
-        """Return what trains them, epoch by epoch."""
-
-    def first_parameters(self) -> Parameters:
-        """Return each network's sigma = SD of the responses and Gamma = I."""
-
-    def inside(self, parameters: Parameters) -> Parameters:
-        """Return copula parameters in each network's units of training."""
-
-    def outputs(self, part: str) -> list[Tensor]:
-        """Return each network's outputs ``(n, p)`` for a part of its patients, in their units."""
-
-    def responses(self, part: str) -> list[Tensor]:
-        """Return the responses ``(n, p)`` that belong to :meth:`outputs`."""
-
-    def cross_fits(self, same_units: bool = False) -> Iterable[tuple[Self, list[np.ndarray]]]:
-        """Yield copies that train on all but one ``"left-out"`` part of the training patients, in
-        units of their own patients or of all.
-
-        With each copy come the left-out patients' numbers among the training patients.
-        """
-
-    def estimates(
-        self,
-        source: Source,
-        outputs: list[Tensor],
-        responses: list[Tensor],
-        last: Parameters | None = None,
-    ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
-        """Return each network's copula parameters, searched from the last ones, and remarks."""
+    What the algorithms ask of them stands, method by method, at
+    :class:`~cevit_lib.training.network.OneNetwork`; of many, each answer is a list.
+    """
 
     def estimate(
         self, source: Source, outputs: list[Tensor], responses: list[Tensor]

@@ -174,10 +174,12 @@ class NetworkTrainer(Trainer):
         return Batches(data, self.device), units.apply(data.y).to(self.device, torch.float32)
 
     def draw(self) -> list[np.ndarray]:
+        """Return the patients' rows of each step, in a new order."""
         self.model.train()
         return np.array_split(self.rng.permutation(self.patients), self.steps)
 
     def backward(self, number: int, rows: np.ndarray) -> Tensor:
+        """Add the gradient of a batch's mean loss; return what the batch adds to the trace."""
         try:
             return self._backward(rows)
         except RuntimeError as error:  # torch's own OutOfMemoryError is one; the CPU has none
@@ -216,14 +218,17 @@ class NetworkTrainer(Trainer):
         return np.array_split(mine, min(self.recipe.accumulation, len(mine))) if len(mine) else []
 
     def clip(self) -> Tensor:
+        """Shorten the gradient where the recipe says so; return its norm before."""
         processes().add_gradients(self.trained)
         largest = self.recipe.clip if self.recipe.clip is not None else float("inf")
         return torch.nn.utils.clip_grad_norm_(self.trained, largest)
 
     def means(self, losses: Tensor, norms: Tensor) -> list[tuple[float, float]]:
+        """Return each network's mean loss and norm, from those of an epoch's steps."""
         return [(float(losses.sum()) / self.patients, float(norms.mean()))]
 
     def divergence(self, first: list[int], batches: list[np.ndarray], losses: Tensor) -> str:
+        """Say where the first value that is not finite arose, and the likely cause."""
         (number,) = first
         where = (
             f"{self.stage}: the loss or its gradient is not finite in epoch {self.done + 1}, "

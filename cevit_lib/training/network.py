@@ -53,11 +53,13 @@ class OneNetwork(Networks):
     standardise: bool = True
 
     def copy(self) -> "OneNetwork":
+        """Return networks with the same weights that train on their own."""
         return replace(self, fit=self.fit.copy())
 
     def train(
         self, stage: str, recipe: Recipe, objective: Objective | None, order: int
     ) -> list[list[dict[str, Any]]]:
+        """Train in place, under the empirical loss or another; return each network's trace."""
         made = Stage(self, stage, recipe, objective, order)
         trace = train(made, self.checkpoint and Checkpoint(self.checkpoint))
         recipes = {**self.fit.notes.get("recipes", {}), stage: recipe.to_dict()}
@@ -70,9 +72,11 @@ class OneNetwork(Networks):
         return [trace]
 
     def trainer(self, stage: str, recipe: Recipe, loss: nn.Module, order: int) -> NetworkTrainer:
+        """Return what trains it, epoch by epoch."""
         return NetworkTrainer(self, loss, recipe, self.order(order), stage)
 
     def loss(self, objective: Objective) -> nn.Module:
+        """Return the mean loss over patients, in units of training."""
         p0, p1 = self.fit.continuous, len(self.fit.responses) - self.fit.continuous
         if objective.learned_weights:
             loss = UncertaintyWeightedLoss(p0, p1)
@@ -87,20 +91,29 @@ class OneNetwork(Networks):
         return loss
 
     def first_parameters(self) -> Parameters:
+        """Return each network's sigma = SD of the responses and Gamma = I."""
         train = self.parts["train"]
         scale = Standardisation.of(train.y, train.continuous, train.responses).sd
         return [CopulaParameters.independent(scale, train.y.shape[1] - train.continuous)]
 
     def inside(self, parameters: Parameters) -> Parameters:
+        """Return copula parameters in each network's units of training."""
         return [self.fit.standardisation.parameters_inside(own) for own in parameters]
 
     def outputs(self, part: str) -> list[Tensor]:
+        """Return each network's outputs ``(n, p)`` for a part of its patients, in their units."""
         return [predict_outputs(self.fit, self.parts[part], device=self.device)]
 
     def responses(self, part: str) -> list[Tensor]:
+        """Return the responses ``(n, p)`` that belong to :meth:`outputs`."""
         return [self.parts[part].y]
 
     def cross_fits(self, same_units: bool = False) -> Iterator[tuple["OneNetwork", list[Any]]]:
+        """Yield copies that train on all but one ``"left-out"`` part of the training patients, in
+        units of their own patients or of all.
+
+        With each copy come the left-out patients' numbers among the training patients.
+        """
         data, rng = self.parts["train"], self.order(CROSS_FIT)
         for split in split_by_patient(data, self.folds, rng, require_classes=False):
             train, fit = data.subset(split.train), self.fit.copy()
@@ -118,6 +131,7 @@ class OneNetwork(Networks):
         responses: list[Tensor],
         last: Parameters | None = None,
     ) -> list[tuple[CopulaParameters, dict[str, Any]]]:
+        """Return each network's copula parameters, searched from the last ones, and remarks."""
         return processes().everyone(estimated(source.estimator(), outputs[0], responses[0]))[:1]
 
     def estimate(

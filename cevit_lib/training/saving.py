@@ -145,11 +145,6 @@ def _restored(folder: Path, stored: dict[str, Any], weights: Any, backbone: Any)
     restore(
         model, tensors, (model.state_dict() if stored["whole"] else changing(model)).keys(), place
     )
-    if len(stored["responses"]) != len(model.heads):
-        raise DataError(
-            f"{folder / DESCRIPTION} names {len(stored['responses'])} responses, the network has "
-            f"{len(model.heads)}; take the folder as it was saved."
-        )
     model.origin = stored["origin"]
     model.base_hash = stored["base_hash"]
     model.eval()

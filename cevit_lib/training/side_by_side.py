@@ -16,7 +16,6 @@ from cevit_lib.copula import (
     UncertaintyWeightedLoss,
     likelihood_constants,
 )
-from cevit_lib.errors import ParameterError
 from cevit_lib.estimation import estimate_many
 from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
 from cevit_lib.paths import granted_cores
@@ -46,18 +45,9 @@ class EnsembleCopulaLoss:
         One for each member, in its units of training.
     device : torch.device
         Where the outputs will be.
-
-    Raises
-    ------
-    ParameterError
-        There are not two binary responses.
     """
 
     def __init__(self, parameters: Sequence[CopulaParameters], device: torch.device) -> None:
-        if any(one.p1 != 2 for one in parameters):
-            raise ParameterError(
-                f"an ensemble's copula loss has two binary responses, not {parameters[0].p1}."
-            )
         self.device = device
         self.set_parameters(*parameters)
 

@@ -95,8 +95,6 @@ def fit_regression(
     y: np.ndarray,
     continuous: int,
     dependence: str = "all",
-    *,
-    correlation: np.ndarray | None = None,
 ) -> Regression:
     """Fit coefficients, scales and correlations by maximum likelihood.
 
@@ -107,8 +105,6 @@ def fit_regression(
         Continuous responses first; NaN = not observed, integrated out.
     continuous : int
     dependence : {"none", "within an eye", "all"}
-    correlation : (p, p) array, optional
-        Held fixed at this; ``dependence`` is then only a name.
 
     Raises
     ------
@@ -122,11 +118,10 @@ def fit_regression(
     p, k = design.shape[1:]
     x, responses = torch.from_numpy(design), torch.from_numpy(y)
     places = free_correlations(p, dependence)
-    fixed = None if correlation is None else torch.as_tensor(correlation)
 
     def parts(point: torch.Tensor) -> tuple[torch.Tensor, CopulaParameters]:
         b, log_scale, free = point.split([k, continuous, len(point) - k - continuous])
-        gamma = correlation_of(free, p, places) if fixed is None else fixed
+        gamma = correlation_of(free, p, places)
         return b, CopulaParameters(gamma, log_scale.exp(), validate=False)
 
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -136,7 +131,7 @@ def fit_regression(
         value.backward()
         return value.item(), free.grad.numpy()
 
-    start = np.zeros(k + continuous + (len(places[0]) if fixed is None else 0))
+    start = np.zeros(k + continuous + len(places[0]))
     start[:k], start[k : k + continuous] = _least_squares(design, y, continuous)
     options = {"maxiter": 500, "ftol": 1e-13, "gtol": 1e-6, "maxcor": 30}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
@@ -149,8 +144,6 @@ def _least_squares(design: np.ndarray, y: np.ndarray, p0: int) -> tuple[np.ndarr
     """Return where the search starts: coefficients of the continuous responses (0 for the labels')
     and the logarithms of their residuals' SD.
     """
-    if p0 == 0:
-        return np.zeros(design.shape[2]), np.zeros(0)
     seen = np.isfinite(y[:, :p0])
     b = np.linalg.lstsq(design[:, :p0][seen], y[:, :p0][seen], rcond=None)[0]
     return b, np.log(np.nanstd(y[:, :p0] - design[:, :p0] @ b, axis=0))

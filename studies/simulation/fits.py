@@ -66,7 +66,6 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     return SyntheticPairs(
         c["n"],
         rng,
-        c["process"],
         correlation=true_correlation(c["strength"]),
         pixel_correlation=c["pixel_correlation"],
         window=c.get("window"),

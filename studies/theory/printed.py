@@ -1,11 +1,11 @@
 r"""The paper's formulas as they are printed, kept so that the book can show where they part from
 the right ones.
 
-* Equation (10), ``"bracket"``: :math:`\Phi_2` is printed at :math:`(-\mu_3, -\mu_4)`; its
+* Equation (10): :math:`\Phi_2` is printed at :math:`(-\mu_3, -\mu_4)`; its
   thresholds are
   :math:`c_k = \Phi^{-1}\{\mathcal S(-\mu_k)\}`, as in the univariate terms. The four printed cells
   still sum to one.
-* Corollary A.1, ``"corollary"``: for a positive label that is not flipped the upper limit is
+* Corollary A.1: for a positive label that is not flipped the upper limit is
   printed as
   :math:`-c_k`; in an inclusion-exclusion it is :math:`+\infty`.
 * Section 3.3: the printed :math:`\hat p_{(1,1)}` is the probability of (0, 0), and the printed
@@ -27,40 +27,29 @@ from cevit_lib.normal import (
 )
 
 
-def printed_log_density(
-    outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
-) -> Tensor:
-    """Return the log density (n,) as printed; NaN where its probability is negative or ``y`` has
-    NaN.
+def printed_conditional_cells(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> Tensor:
+    """Return what the printed bracket of equation (10) takes for P(labels | continuous responses),
+    shape (n, 2, 2).
 
-    Parameters
-    ----------
-    outputs, y : tensors, shape (n, p)
-    parameters : CopulaParameters
-    variant : {"bracket", "corollary"}
-        Equation (10), for two labels, or Corollary A.1, for any number.
+    Right limits stand in the univariate terms, raw logits in the bivariate one. The labels in ``y``
+    are not used.
     """
-    c = likelihood_constants(parameters).to(outputs)
-    p0 = parameters.p0
-    residual = (y[:, :p0] - outputs[:, :p0]) * c.inverse_scale
-    probability = _cell(outputs, y, parameters, variant)
-    return probability.log() - 0.5 * ((residual @ c.precision[0]) * residual).sum(-1) + c.constant
-
-
-def printed_conditional_cells(
-    outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str = "bracket"
-) -> Tensor:
-    """Return what a printed formula takes for P(labels | continuous responses), shape (n, 2, ...,
-    2).
-
-    Arguments as in ``printed_log_density``; the labels in ``y`` are not used.
-    """
-    cells = []
-    for cell in product((0.0, 1.0), repeat=parameters.p1):
-        labels = outputs.new_tensor(cell).expand(len(outputs), -1)
-        filled = torch.cat((y[:, : parameters.p0].to(outputs), labels), 1)
-        cells.append(_cell(outputs, filled, parameters, variant))
-    return torch.stack(cells, -1).reshape(-1, *[2] * parameters.p1)
+    _need_two_labels(parameters)
+    c, p0 = likelihood_constants(parameters).to(outputs), parameters.p0
+    logit = outputs[:, p0:]
+    residual = (y[:, :p0].to(outputs) - outputs[:, :p0]) * c.inverse_scale
+    mean = residual @ c.loading[0].mT  # of the latent scores, in their SDs
+    below = log_normal_cdf(-normal_score(logit) * c.inverse_sd - mean).exp()
+    raw = -logit * c.inverse_sd - mean
+    both = bivariate_normal_cdf(raw[:, 0], raw[:, 1], c.correlation[:, 0, 1])
+    cells = [
+        y4 * (1 - 2 * y3) * below[:, 0]
+        + y3 * (1 - 2 * y4) * below[:, 1]
+        + (1 - 2 * y3) * (1 - 2 * y4) * both
+        + y3 * y4
+        for y3, y4 in product((0.0, 1.0), repeat=2)
+    ]
+    return torch.stack(cells, -1).reshape(-1, 2, 2)
 
 
 def printed_prediction_cells(outputs: Tensor, parameters: CopulaParameters) -> Tensor:
@@ -102,33 +91,3 @@ def printed_corollary(
 def _need_two_labels(parameters: CopulaParameters) -> None:
     if parameters.p1 != 2:
         raise ShapeError(f"this printed formula is for two binary responses, not {parameters.p1}")
-
-
-def _cell(outputs: Tensor, y: Tensor, parameters: CopulaParameters, variant: str) -> Tensor:
-    """Return the printed probability (n,) of the labels in ``y`` given its continuous responses."""
-    c, p0 = likelihood_constants(parameters).to(outputs), parameters.p0
-    logit, labels = outputs[:, p0:], y[:, p0:]
-    residual = (y[:, :p0] - outputs[:, :p0]) * c.inverse_scale
-    mean = residual @ c.loading[0].mT  # of the latent scores, in their SDs
-    threshold = -normal_score(logit) * c.inverse_sd
-    if variant == "bracket":
-        _need_two_labels(parameters)
-        return _bracket(threshold - mean, -logit * c.inverse_sd - mean, c.correlation, labels)
-    if variant == "corollary":
-        return printed_corollary(labels, threshold, mean, c.correlation)
-    raise ValueError(f"variant must be 'bracket' or 'corollary', not {variant!r}")
-
-
-def _bracket(right: Tensor, raw: Tensor, correlation: Tensor, labels: Tensor) -> Tensor:
-    """Return the bracket of equation (10): right univariate limits, raw logits in the bivariate
-    one.
-    """
-    below = log_normal_cdf(right).exp()
-    both = bivariate_normal_cdf(raw[:, 0], raw[:, 1], correlation[:, 0, 1])
-    y3, y4 = labels[:, 0], labels[:, 1]
-    return (
-        y4 * (1 - 2 * y3) * below[:, 0]
-        + y3 * (1 - 2 * y4) * below[:, 1]
-        + (1 - 2 * y3) * (1 - 2 * y4) * both
-        + y3 * y4
-    )

@@ -10,8 +10,7 @@ the derivative of its logarithm in t1 and t2 at t = 0 gives
 
     Cov(Z1, Z2 | R) = r + D,      D = d^2 log alpha(c1 - t1 - r t2, c2 - r t1 - t2) / dt1 dt2 < 0.
 
-The printed lemma has r - D, with D < 0 as here. The moments themselves are those of
-``cevit_lib.normal``, which the estimators use.
+The printed lemma has r - D, with D < 0 as here.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cevit_lib.normal import log_bivariate_normal_cdf, truncated_bivariate_normal_moments
+from cevit_lib.normal import log_bivariate_normal_cdf
 from studies.theory.arrays import tensor
 
 CELLS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -67,12 +66,19 @@ def orthant_moments(c1, c2, correlation, sides=(1, 1)) -> OrthantMoments:
         a label cell.
     """
     c1, c2, r = torch.broadcast_tensors(tensor(c1), tensor(c2), tensor(correlation))
-    limit, one = torch.stack((c1, c2), -1), torch.ones_like(r)
-    covariance = torch.stack((one, r, r, one), -1).unflatten(-1, (2, 2))
-    mean, matrix, log_probability = truncated_bivariate_normal_moments(
-        limit, torch.zeros_like(limit), covariance, tensor(sides)
-    )
-    return OrthantMoments(log_probability.exp().numpy(), mean.numpy(), matrix.numpy())
+    side = tensor(sides).expand(*r.shape, 2)
+    r, one = r * side.prod(-1), torch.ones_like(r)
+    standard = torch.stack((one, r, r, one), -1).unflatten(-1, (2, 2))
+    # w = side * Z is above -b: E w = R g and Var w = R + R H R, by the derivatives of log P in b
+    b = [limit.requires_grad_() for limit in (-side * torch.stack((c1, c2), -1)).unbind(-1)]
+    value = log_bivariate_normal_cdf(*b, r)
+    slopes = torch.autograd.grad(value.sum(), b, create_graph=True)
+    rows = [torch.autograd.grad(each.sum(), b, retain_graph=True) for each in slopes]
+    hessian = torch.stack([torch.stack(row, -1) for row in rows], -1)
+    mean = side * (standard @ torch.stack(slopes, -1).unsqueeze(-1)).squeeze(-1)
+    spread = standard + standard @ hessian @ standard
+    matrix = side.unsqueeze(-1) * spread * side.unsqueeze(-2)
+    return OrthantMoments(*(part.detach().numpy() for part in (value.exp(), mean, matrix)))
 
 
 def tallis_derivative(c1, c2, correlation) -> np.ndarray:
