@@ -1,6 +1,7 @@
 """The ablation on photographs, at smoke size on drawn ones: who is left out of what, what the eyes
 of strangers lose, what a comparison may say, and how the default is decided."""
 
+import argparse
 import math
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from scipy.stats import t
 
 pytest.importorskip("timm", reason="needs the extra vit")
 
+from cevit_lib.clinic.configuration import algorithm_of
+from cevit_lib.clinic.options import declare
 from cevit_lib.errors import DataError  # noqa: E402
 from cevit_lib.records.verify import numbers  # noqa: E402
 from cevit_lib.training.algorithm import AlgorithmThree  # noqa: E402
@@ -363,3 +366,12 @@ def test_half_a_grid_decides_nothing(tmp_path):
         one_stage_by_default(Evidence(_cache={"photographs": planted(1, 0.1, rng)[:40]}))
     assert default_algorithm(tmp_path) == NOT_RUN
     assert DEFAULT.studies == ("photographs", "simulation")
+
+
+def test_cevit_fit_takes_what_the_rule_decided():
+    parser = argparse.ArgumentParser()
+    declare("fit", parser)
+    own = {ONE_STAGE: "one-stage", "algorithm 3": "feasible"}[default_algorithm()]
+    assert algorithm_of(parser.parse_args([])) == own
+    for words in (["--preset", "paper"], ["--copula-epochs", "3"], ["--algorithm", "feasible"]):
+        assert algorithm_of(parser.parse_args(words)) == "feasible"

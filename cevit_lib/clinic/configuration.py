@@ -22,13 +22,15 @@ from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
 PLACES = ("folder", "csv", "photographs")
+#: Options of Algorithm 3 alone.
+TWO_STAGES = ("preset", "copula_epochs", "copula_learning_rate")
 #: What was chosen -> options that would be ignored.
 IDLE = {
     "--csv": ("data_folder", "n", "window"),
     "--data grape": ("layout", "n", "window"),
     "--data synthetic": "layout data_folder images size mirror rotation colour".split(),
     "--preset paper": ("estimator", "max_iter"),
-    "--algorithm one-stage": ("preset", "copula_epochs", "copula_learning_rate"),
+    "--algorithm one-stage": TWO_STAGES,
     "--estimator gaussian-score": ("max_iter",),
 }
 
@@ -165,10 +167,11 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "deterministic": options.deterministic or None,
     }  # named only where asked for: they are no part of what identifies a plain fit
     further = {key: value for key, value in further.items() if value is not None}
-    stages = {"warm_up": "", "copula": "copula_"}
-    algorithm = {}
-    if options.algorithm == "one-stage":
-        stages, algorithm = {"one_stage": ""}, {"algorithm": options.algorithm}
+    stages, algorithm = {"warm_up": "", "copula": "copula_"}, algorithm_of(options)
+    if algorithm == "one-stage":
+        stages = {"one_stage": ""}
+        if options.epochs is None:  # as many as both stages of the other algorithm have
+            chosen["epochs"] += chosen["copula_epochs"]
     recipes = {
         stage: {name: chosen[prefix + name] for name in ("epochs", "learning_rate")} | further
         for stage, prefix in stages.items()
@@ -178,15 +181,23 @@ def configuration_of(options: argparse.Namespace, fold: int) -> dict[str, Any]:
         "encoder": encoder,
         "recipes": recipes,
         "batch_size": chosen["batch_size"],
-        "estimator": options.estimator or usual_estimator(data, options.algorithm),
+        "estimator": options.estimator or usual_estimator(data, algorithm),
         "estimate_on": chosen["estimate_on"],
         "preset": options.preset,
         "folds": options.folds,
         "fold": fold,
-        **algorithm,
+        **({} if algorithm == "feasible" else {"algorithm": algorithm}),
         **({"estimator_settings": {"max_iter": count}} if count else {}),
         **({"augmentation": asked} if asked else {}),
     }
+
+
+def algorithm_of(options: argparse.Namespace) -> str:
+    """Return the algorithm: the one that is named, Algorithm 3 where an option of its own is given,
+    and else one stage, as the rule of ``studies.verdicts.default`` decided.
+    """
+    own = any(getattr(options, name) for name in TWO_STAGES)
+    return options.algorithm or ("feasible" if own else "one-stage")
 
 
 def labels_of(data: dict[str, Any]) -> int:
