@@ -116,28 +116,6 @@ def test_every_public_object_stands_in_the_reference(room, book):
 # --- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Headless Chromium, driven by playwright; nothing is downloaded."""
-    path = publication.browser_path()
-    if path is None:
-        reason = (
-            "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
-        )
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    quiet = "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(
-            executable_path=path, args=[f"--{option}" for option in quiet.split()]
-        )
-        yield running
-        running.close()
-
-
 # What a reader could see of a formula that was not typeset: text outside of code and of typeset
 # formulas.
 VISIBLE_TEXT = """() => {
