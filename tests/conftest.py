@@ -52,3 +52,27 @@ def _data(name: str) -> Path:
             "how_to_read_and_rerun says where to get them"
         )
     return folder.resolve()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, driven by playwright; nothing is downloaded."""
+    from tools.publication import browser_path
+
+    path = browser_path()
+    if path is None:
+        reason = (
+            "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
+        )
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    quiet = "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(
+            executable_path=path, args=[f"--{option}" for option in quiet.split()]
+        )
+        yield running
+        running.close()

@@ -116,28 +116,6 @@ def test_every_public_object_stands_in_the_reference(room, book):
 # --- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Headless Chromium, driven by playwright; nothing is downloaded."""
-    path = publication.browser_path()
-    if path is None:
-        reason = (
-            "no Chromium found: install Debian's chromium, or name the program in CEVIT_CHROMIUM"
-        )
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    quiet = "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(
-            executable_path=path, args=[f"--{option}" for option in quiet.split()]
-        )
-        yield running
-        running.close()
-
-
 # What a reader could see of a formula that was not typeset: text outside of code and of typeset
 # formulas.
 VISIBLE_TEXT = """() => {
@@ -331,29 +309,38 @@ def test_every_slide_fits_and_live_figures_move(deck, slides, browser):
 
 
 SHEET = """<div id="jb-print-toc"></div><article class="bd-article"><section id="a"><h1>Book</h1>
-<a href="#cevit">an entry</a></section>
-<span id="document-book/b"></span><section id="b"><h2>Chapter</h2><section id="c"><h3>Part</h3>
+<a href="#document-book/api/b#cevit">entry</a> <a href="c.html#x">x</a> <a href="#x">lost</a>
+<span id="document-book/executed/b"></span><section id="b"><h2>Chapter</h2><b id="x"></b>
+<section id="p"><h3>Part</h3>
 <details class="hide above-input"><div class="cell_input">import hidden</div></details>
 <details class="hide below-input"><div class="cell_output">a table</div></details>
 <div class="exercise" id="ex"><p class="admonition-title">Exercise 1</p></div>
 <div class="solution toggle-hidden"><p class="admonition-title">Solution</p>It is 42.</div>
 </section></section>
-<span id="document-book/api/normal"></span><section id="cevit">Reference</section></article>"""
+<span id="document-book/executed/c"></span><section id="c"><h2>Next</h2><b id="x"></b>
+<a href="../b.html">b</a> <a href="i.html#document-book/executed/b#x">x</a> <a href="#x">x</a>
+<a href="https://a.b/c.html#x">web</a></section>
+<span id="document-book/api/b"></span><section id="cevit">Reference</section>
+</section></article>"""
 
 
-def test_the_students_edition_ends_with_solutions_and_has_no_reference(browser):
+def test_the_students_edition_ends_with_solutions_and_has_no_reference(browser, tmp_path):
+    (tmp_path / "cevit.html").write_text(SHEET)
     tab = browser.new_page()
-    tab.set_content(SHEET)
+    tab.goto((tmp_path / "cevit.html").as_uri())
     tab.add_script_tag(path=ROOT / "tools" / "publication.js")
     tab.evaluate("fitForPaper()")
     words = tab.inner_text("body").split()
-    links = [link.get_attribute("href") for link in tab.query_selector_all("a")]
+    links = [link.get_attribute("href") for link in tab.query_selector_all("article a")]
+    contents = [link.get_attribute("href") for link in tab.query_selector_all("#jb-print-toc a")]
     tab.close()
     assert " ".join(words) == (
-        "Contents Book Chapter Part Solutions Book an entry Chapter Part a table Exercise 1 "
-        "Solutions Exercise 1 It is 42."
+        "Contents Book Chapter Part Next Solutions Book entry x lost Chapter Part a table "
+        "Exercise 1 Next b x x web Solutions Exercise 1 It is 42."
     )
-    assert links == ["#a", "#b", "#c", "#solutions", None, "#ex"]
+    assert contents == ["#preface--a", "#b--b", "#b--p", "#c--c", "#solutions"]
+    b, outside = "#document-book/executed/b", "https://a.b/c.html#x"
+    assert links == [None, "#c--x", None, b, "#b--x", "#c--x", outside, "#b--ex"]
 
 
 @pytest.mark.weekly

@@ -53,32 +53,6 @@ def test_buttons_lead_to_a_notebook_that_is_written_and_to_the_source_of_a_page(
             assert (ROOT / source.split("/edit/main/")[1]).is_file()
 
 
-def test_links_between_pages_stay_within_the_one_page():
-    text = (
-        '<span id="document-book/executed/fit"></span>'
-        '<a href="fit.html">1</a><a href="../fit.html#x">2</a>'
-        '<a href="https://a.b/fit.html">3</a><a href="other.html">4</a><a href="#fit.md">5</a>'
-        '<a href="#document-book/executed/fit">6</a><a href="#document-book/preface">7</a>'
-    )
-    found = re.findall('href="([^"]+)"', publication.links_within(text))
-    fit = "#document-book/executed/fit"
-    assert found == [fit, "#x", "https://a.b/fit.html", "other.html", fit, fit, "#main-content"]
-
-
-def test_an_anchor_that_two_pages_have_leads_to_the_right_one():
-    text = (
-        '<a href="#document-book/b#exercises">1</a><b id="exercises"></b>'
-        '<span id="document-book/a"></span><a href="#exercises">2</a><b id="exercises"></b>'
-        '<span id="document-book/b"></span>'
-        '<a href="book/preface.html#document-book/a#exercises">3</a>'
-        '<b id="exercises"></b><b id="alone"></b><a href="#alone">4</a>'
-    )
-    text = publication.links_within(text)
-    first, own, cross, alone = re.findall('href="#([^"]+)"', text)
-    assert own == cross and alone == "alone" and len({first, own, "exercises"}) == 3
-    assert set(re.findall(r'<b id="([^"]+)"', text)) == {"exercises", first, own, "alone"}
-
-
 @pytest.mark.parametrize("package", sorted(ROOMS))
 def test_the_examples_of_the_reference_run(package):
     module = importlib.import_module(f"cevit_lib.{package}")

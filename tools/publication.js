@@ -33,16 +33,20 @@ span[id^="document-"] + section > h2 { font-size: 2.3rem; margin-top: 0 !importa
 #jb-print-toc li li { padding-left: 1em; font-size: 0.9em; }
 `;
 
+const CHAPTER = 'span[id^="document-"] + section';
+const CHAPTERS = `article > section, ${CHAPTER}`;
+
 // The students' edition has no reference, no notes for teachers and no code that the page hides; solutions stand at its end.
-function forStudents() {
+function forStudents(article) {
   const leftOut = 'span[id^="document-book/api/"], span[id="document-book/teaching_notes"]';
-  for (const place of document.querySelectorAll(leftOut)) {
+  for (const place of article.querySelectorAll(leftOut)) {
+    article.querySelectorAll(`a[href*="${place.id}"]`).forEach(link => link.removeAttribute('href'));
     place.nextElementSibling.remove();
     place.remove();
   }
-  document.querySelectorAll('details.above-input .cell_input').forEach(found => found.remove());
-  document.querySelectorAll('details.hide:not(:has(.cell_output))').forEach(found => found.remove());
-  const article = document.querySelector('article.bd-article');
+  article.querySelectorAll('details.above-input .cell_input').forEach(found => found.remove());
+  article.querySelectorAll('details.hide:not(:has(.cell_output))').forEach(found => found.remove());
+  linkWithin(article);
   article.insertAdjacentHTML('beforeend', '<span id="document-solutions"></span><section id="solutions"><h2>Solutions</h2></section>');
   let exercise;
   for (const found of article.querySelectorAll('div.exercise, div.solution')) {
@@ -56,6 +60,22 @@ function forStudents() {
   }
 }
 
+// Several pages have an anchor of the same name: each is called after its page, and links between pages lead within the one.
+function linkWithin(article) {
+  const name = path => path.split('/').pop().replace(/\.(html|md)$/, '');
+  const page = found => name(found.closest(CHAPTER)?.previousElementSibling.id ?? 'preface');
+  const places = new Map([['preface', '#main-content']]);
+  article.querySelectorAll('span[id^="document-"]').forEach(found => places.set(name(found.id), `#${found.id}`));
+  for (const link of article.querySelectorAll('a[href]:not([href*=":"])')) {
+    let [path, ...anchors] = link.getAttribute('href').split('#');
+    if (anchors[0]?.startsWith('document-')) path = anchors.shift();
+    const place = path ? name(path) : page(link);
+    link.setAttribute('href', anchors.length ? `#${place}--${anchors[0]}` : places.get(place) ?? '#');
+  }
+  const named = [...article.querySelectorAll('[id]:not([id^="document-"], svg *)')];
+  named.map(found => [found, page(found)]).forEach(([found, place]) => { found.id = `${place}--${found.id}`; });
+}
+
 // Contents two deep, in the place of the theme's, which are empty.
 function tableOfContents() {
   const entry = (section, inside = '') => {
@@ -63,9 +83,8 @@ function tableOfContents() {
     title.querySelector('.headerlink')?.remove();
     return `<li><a href="#${section.id}">${title.innerHTML}</a>${inside}</li>`;
   };
-  const chapters = document.querySelectorAll('article > section, span[id^="document-"] + section');
-  const listed = [...new Set(chapters)].map(chapter => {
-    const sections = [...chapter.querySelectorAll(':scope > section:has(> h2, > h3)')];
+  const listed = [...document.querySelectorAll(CHAPTERS)].map(chapter => {
+    const sections = [...chapter.querySelectorAll(`:scope > section:has(> h2, > h3):not(${CHAPTER})`)];
     const own = sections.filter(each => !/^(Three lines|Exercises|Where to go)/.test(each.textContent.trim()));
     return entry(chapter, `<ul>${own.map(each => entry(each)).join('')}</ul>`);
   });
@@ -75,13 +94,12 @@ function tableOfContents() {
 // What a sheet cannot scroll is made smaller; file names lead nowhere on another machine.
 function fitForPaper() {
   document.head.appendChild(document.createElement('style')).textContent = STYLE;
-  forStudents();
+  forStudents(document.querySelector('article.bd-article'));
   tableOfContents();
   document.querySelectorAll('details').forEach(found => found.open = !found.closest('table'));
   for (const found of document.querySelectorAll('a[href]')) {
-    const within = found.getAttribute('href').startsWith('#') && !found.hash.includes(':');
-    const lost = within && !document.getElementById(decodeURIComponent(found.hash.slice(1)));
-    if (lost || found.protocol === 'file:' && !found.hash) found.removeAttribute('href');
+    const lost = found.protocol === 'file:' && !document.getElementById(decodeURIComponent(found.hash.slice(1)));
+    if (lost) found.removeAttribute('href');
   }
   const wide = 'mjx-container[display="true"], .cell_output .output, .pst-scrollable-table-container';
   for (const found of document.querySelectorAll(wide)) {

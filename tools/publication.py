@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -83,60 +82,8 @@ def one_page() -> Path:
             "the book was not written as one page:\n" + (done.stdout + done.stderr)[-3000:]
         )
     page = folder / "cevit.html"  # addresses are as seen from here, the file lay one folder below
-    page.write_text(
-        with_front_page(links_within(written.read_text(encoding="utf-8"))), encoding="utf-8"
-    )
+    page.write_text(with_front_page(written.read_text(encoding="utf-8")), encoding="utf-8")
     return page
-
-
-def links_within(text: str) -> str:
-    """Turn links between pages into links within the one page that holds them all.
-
-    An anchor that several pages have, such as ``exercises``, gets the number of its page, and so do
-    its links.
-    """
-    pieces = re.split(r'(?=<span id="document-)', text)
-    names = ["book/preface"] + [
-        re.match(r'<span id="document-([^"]+)"', piece).group(1) for piece in pieces[1:]
-    ]
-    places = {name.rsplit("/", 1)[-1]: name for name in names}
-    anchors = [set(re.findall(r'\bid="([^"]+)"', piece)) for piece in pieces]
-    shared = {
-        each
-        for each, count in Counter(each for found in anchors for each in found).items()
-        if count > 1
-    }
-
-    def target(anchor: str, number: int) -> str:
-        return (
-            f"{anchor}--{number}"
-            if number and anchor in shared and anchor in anchors[number]
-            else anchor
-        )
-
-    def within(found: re.Match) -> str:
-        name, anchor = found.groups()
-        name = name if name in names else places.get(name.rsplit("/", 1)[-1])
-        if not name:
-            return found.group()
-        number = names.index(name)
-        place = f"document-{name}" if number else "main-content"
-        return f'href="#{target(anchor[1:], number) if anchor else place}"'
-
-    for number, piece in enumerate(pieces):
-        piece = re.sub(
-            r'\bid="([^"]+)"', lambda found, k=number: f'id="{target(found[1], k)}"', piece
-        )
-        piece = re.sub(
-            r'href="#(?!document-)([^"]+)"',
-            lambda found, k=number: f'href="#{target(found[1], k)}"',
-            piece,
-        )
-        piece = re.sub(r'href="(?:[\w./-]*#)?document-([\w./-]+)(#[^"]+)?"', within, piece)
-        pieces[number] = re.sub(
-            r'href="#?(?!\w+:)((?:[\w./-]*/)?[\w-]+)\.(?:html|md)(#[^"]+)?"', within, piece
-        )
-    return "".join(pieces)
 
 
 def front_page() -> str:

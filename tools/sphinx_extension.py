@@ -95,7 +95,7 @@ def _share_with_one_file(app) -> None:
         handlers.setdefault("singlehtml", {}).setdefault(node, pair)
     if (
         app.builder.name == "singlehtml"
-    ):  # keep which page an anchor is on: several have the same; see `links_within`
+    ):  # keep which page an anchor is on: several have the same; see publication.js
         app.builder.fix_refuris = lambda tree: None
 
 

@@ -113,11 +113,12 @@ def _html(text: str) -> str:
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-    def formula(content, options):
-        left, right = ("\\[", "\\]") if options["display_mode"] else ("\\(", "\\)")
-        return f"{left}{escape(content.strip())}{right}"
-
-    parser = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=formula)
+    ends = {True: ("\\[", "\\]"), False: ("\\(", "\\)")}
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.use(
+        dollarmath_plugin,
+        renderer=lambda tex, options: escape(tex.strip()).join(ends[options["display_mode"]]),
+    )
     return parser.render(text)
 
 
