@@ -272,14 +272,19 @@ def test_every_arm_has_the_epochs_that_its_held_out_criterion_prefers():
     arms = ("empirical", "matched", "one stage")
     records = []
     for dataset in range(3):
-        few = dict(zip(arms, (1.0, 0.1, 0.1), strict=True))
+        few = dict(zip(arms, (0.8, 0.1, 0.1), strict=True))
         many = dict(zip(arms, (0.1, 0.8, 0.5), strict=True))
         held = {"empirical": 0.7, "matched": 0.9, "one stage": 0.9}
         records.append(traced(few, 10, held, dataset, n=1000))
         records.append(traced(many, 20, dict.fromkeys(arms, 0.8), dataset, n=1000))
-    found = tables.by_size(records).set_index("control")
-    assert np.allclose(found["mean"], [50, 37.5], atol=2) and set(found["n"]) == {1000}
-    table = tables.candidates(records)
+    records.append(traced(dict.fromkeys(arms, 3.0), 10, dict.fromkeys(arms, 9.0), 3, n=1000))
+    found = tables.by_size(records)
+    chosen = found[found["chosen"]].groupby("arm")["epochs"].unique().map(list)
+    assert chosen.to_dict() == {"empirical": [10], "matched": [20], "one stage": [20]}
+    table = tables.gains_by_size(found)
+    assert table["folds"].tolist() == [4, 3] and table["learnt"].tolist() == [3, 3]
+    assert float(table.loc[(1000, 20), "over matched"].split()[0]) == pytest.approx(37.5, abs=2)
+    table = tables.candidates(records[:-1])
     assert table.idxmin(axis=1).to_dict() == {
         "empirical": "10 epochs, 0.001",
         "matched": "20 epochs, 0.001",

@@ -2,17 +2,19 @@
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.figure import Figure
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from studies.charts import TRUTH, ZERO
+from studies.simulation import tables
 from studies.theory import gain
 from studies.verdicts.predictions import SD_OF_SCORES, correlation_at
 
 STRENGTHS = {0.0: METHODS["reference"], 1.0: METHODS["exact"], 1.25: METHODS["in-sample"]}
 """Strength of the dependence -> its look."""
-CONTROLS = {"empirical": METHODS["empirical"], "matched": METHODS["independence"]}
-"""Control of a gain -> its look."""
+BY_SIZE = dict(zip(tables.BY_SIZE, ("empirical", "independence", "exact"), strict=True))
+"""Arm that is fitted to fewer patients -> whose look it has."""
 SIGMAS = {
     "learned weights: sigma that it learns": METHODS["in-sample"],
     "learned weights: held-out sigma": METHODS["fmcem-variant"],
@@ -102,21 +104,26 @@ def plot_waterfall(steps: pd.DataFrame) -> Figure:
 
 @drawn
 def plot_when(size: pd.DataFrame, sigmas: pd.DataFrame) -> Figure:
-    """Draw the gain by the number of patients, and sigma by epoch in a long training."""
+    """Draw each network's error by the number of patients, at the epochs that its arm chose, and
+    sigma by epoch of a long training.
+
+    Parameters
+    ----------
+    size, sigmas : DataFrame
+        Of ``studies.simulation.tables.by_size`` and ``sigmas``.
+    """
     figure, (left, right) = new_figure(3.2, columns=2)
-    for control, own in size.groupby("control"):
-        look = CONTROLS[control]
-        ends = (own["mean"] - own["low"]).fillna(0), (own["high"] - own["mean"]).fillna(0)
-        style = {"color": look.color, "marker": look.marker, "linestyle": look.line}
-        left.errorbar(own["n"], own["mean"], ends, label=f"over {control}", **style)
+    if len(size):
+        colors = {arm: METHODS[look].color for arm, look in BY_SIZE.items()}
+        how = {"palette": colors, "hue_order": colors, "dodge": True, "size": 3, "jitter": 0.15}
+        sns.stripplot(size[size["chosen"]], x="n", y="error", hue="arm", ax=left, alpha=0.7, **how)
+        left.set(xlabel="patients $n$", ylabel="RMSE to truth", yscale="log")
+        left.set_yticks((0.5, 1, 2, 4), ("0.5", "1", "2", "4"))
+        left.minorticks_off()
     for method, own in sigmas.groupby("method", sort=False):
         look = SIGMAS[method]
         right.plot(own["epoch"], own["sigma"], color=look.color, linestyle=look.line, label=method)
     right.axhline(1, **TRUTH)
-    left.axhline(0, **ZERO)
-    left.set(xlabel="patients $n$", ylabel="gain, per cent", xscale="log")
-    left.set_xticks(counts := sorted(size["n"].unique()), [f"{n:,}" for n in counts])
-    left.minorticks_off()
     right.set(xlabel="epoch", ylabel=r"$\sigma_1$")
     for ax in (left, right):
         if ax.get_legend_handles_labels()[0]:

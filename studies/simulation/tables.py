@@ -14,7 +14,7 @@ from cevit_lib.paths import results_folder
 from cevit_lib.records import badge, load_records
 from cevit_lib.records.store import remedy
 from studies.study import Grid, find
-from studies.verdicts.later import PLATEAU
+from studies.verdicts.later import LATE, PLATEAU
 from studies.verdicts.predictions import (
     MATCHED,
     ONE_STAGE,
@@ -75,6 +75,8 @@ STEPS = {
     "the true Gamma": (ONE_STAGE, "one stage, true Gamma"),
 }
 """What changes from one arm to the next; all but the first are steps of one path."""
+
+BY_SIZE = ("empirical", MATCHED, ONE_STAGE)
 
 
 def collected(part: str, scale: str) -> Grid:
@@ -159,33 +161,47 @@ def candidates(records: list[dict]) -> pd.DataFrame:
     return frame.pivot_table("value", "arm", "candidate", sort=False)
 
 
-def by_size(records: list[dict], arms: Iterable[str] = ("empirical", MATCHED)) -> pd.DataFrame:
-    """Return the gain of one stage by the number of patients, each arm with those of its epochs
-    that have the smaller mean held-out criterion.
+def by_size(records: list[dict]) -> pd.DataFrame:
+    """Return the error of each fold's network by the number of patients, of epochs, and arm.
 
     Returns
     -------
     DataFrame
-        ``n, control, low, mean, high`` in per cent, over data sets.
+        ``n, epochs, arm, dataset, fold``; ``error``, the RMSE to truth, above ``PLATEAU`` for a
+        network that learnt next to nothing; ``chosen``, whether the arm's median held-out criterion
+        is smaller after so many epochs than after others (one network that learnt nothing does not
+        move a median).
     """
     rows = []
-    for n in sorted({record["configuration"]["n"] for record in records}):
-        own = [record for record in records if record["configuration"]["n"] == n]
-        best = {arm: _of_best_epochs(own, arm) for arm in (ONE_STAGE, *arms)}
-        for control in arms:
-            low, mean, high = (100 * e for e in interval(1 - best[ONE_STAGE] / best[control]))
-            rows.append({"n": n, "control": control, "low": low, "mean": mean, "high": high})
-    return pd.DataFrame(rows, columns=["n", "control", "low", "mean", "high"])
+    for record in records:
+        c = record["configuration"]
+        for arm in BY_SIZE:
+            error = column([record], arm, "RMSE to truth").mean()
+            held_out = record["trace"][arm]["common criterion"][-1]
+            key = (c["n"], c["recipe"]["epochs"], arm, c["dataset"], c["fold"])
+            rows.append((*key, error, held_out))
+    names = ["n", "epochs", "arm", "dataset", "fold", "error", "held out"]
+    frame = pd.DataFrame(rows, columns=names)
+    medians = frame.groupby(names[:3])["held out"].median()
+    chosen = medians.groupby(["n", "arm"]).transform("min") == medians
+    return frame.join(chosen.rename("chosen"), names[:3])
 
 
-def _of_best_epochs(records: list[dict], arm: str) -> pd.Series:
-    """Return an arm's squared error by data set at the number of epochs that it chooses."""
-    choices = {}
-    for epochs in {record["configuration"]["recipe"]["epochs"] for record in records}:
-        own = [r for r in records if r["configuration"]["recipe"]["epochs"] == epochs]
-        criterion = np.mean([r["trace"][arm]["common criterion"][-1] for r in own])
-        choices[criterion] = dataset_means(own, squared_error(own, arm))
-    return choices[min(choices)]
+def gains_by_size(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return by the numbers of patients and epochs in how many folds all arms learnt, and there the
+    gain of one stage in per cent, with its 95 % interval over data sets.
+    """
+    rows = {}
+    for key, own in frame.groupby(["n", "epochs"]):
+        errors = own.pivot_table("error", ["dataset", "fold"], "arm")
+        learnt = errors[(errors <= PLATEAU).all(axis=1)]
+        means = learnt.pow(2).groupby("dataset").mean()
+        told = {"folds": len(errors), "learnt": len(learnt)}
+        for control in BY_SIZE[:-1] if len(means) > 1 else ():
+            told[f"over {control}"] = percent(1 - means[ONE_STAGE] / means[control])
+        rows[key] = told
+    table = pd.DataFrame.from_dict(rows, orient="index").fillna("")
+    return table.rename_axis(["patients", "epochs"])
 
 
 def features_correlations(records: list[dict]) -> dict[float, float]:
@@ -206,18 +222,19 @@ def stuck(records: list[dict]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``r``; ``first rho12``, mean estimate after the first epoch; ``failed`` of ``fits``.
+        ``r``; ``first rho12``, mean estimate after the first epoch; ``failed`` of ``fits``, and
+        ``failed, later`` where the first estimate is that of a later epoch.
     """
     frame = pd.DataFrame(
         {
             "r": [r["configuration"]["pixel_correlation"] for r in records],
             "first rho12": [r["trace"][ONE_STAGE]["rho12"][0] for r in records],
             "failed": column(records, ONE_STAGE, "RMSE to truth").mean(1) > PLATEAU,
+            "failed, later": column(records, LATE, "RMSE to truth").mean(1) > PLATEAU,
+            "fits": 1,
         }
     )
-    own = frame.groupby("r")
-    means = own["first rho12"].mean().round(2)
-    return pd.DataFrame({"first rho12": means, "failed": own["failed"].sum(), "fits": own.size()})
+    return frame.groupby("r").agg({"first rho12": "mean"} | dict.fromkeys(frame.columns[2:], "sum"))
 
 
 def sigmas(records: list[dict]) -> pd.DataFrame:
