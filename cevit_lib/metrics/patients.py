@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cevit_lib.errors import LabelError, ParameterError, ShapeError
+from cevit_lib.errors import LabelError, ShapeError
 from cevit_lib.metrics.arrays import as_array, two_eyes
 
 
@@ -36,18 +36,13 @@ def patient_labels(labels: Any, level: Literal["any", "both"]) -> np.ndarray:
     A missing eye leaves the answer open (NaN) unless the other one decides it: one positive eye
     makes "any" certain.
 
-    Raises
-    ------
-    ParameterError
-        ``level`` is neither "any" nor "both".
-
     Examples
     --------
     >>> patient_labels([[1.0, float("nan")], [0.0, float("nan")]], "any")
     array([ 1., nan])
     """
     labels = two_eyes(labels, "labels")
-    decisive = _answer({"any": 1.0, "both": 0.0}, level)
+    decisive = {"any": 1.0, "both": 0.0}[level]
     whole = np.isfinite(labels).all(1)
     return np.where((labels == decisive).any(1), decisive, np.where(whole, 1 - decisive, np.nan))
 
@@ -56,17 +51,6 @@ def patient_scores(cells: Any, level: Literal["any", "both"]) -> np.ndarray:
     """Return the probability of each patient's answer ``(n,)`` from the cells ``(n, 2, 2)``.
 
     "any" is ``1 - P(neither)`` and "both" ``P(both)``.
-
-    Raises
-    ------
-    ParameterError
-        ``level`` is neither "any" nor "both".
     """
     cells = check_cells(cells)
-    return _answer({"any": 1 - cells[:, 0, 0], "both": cells[:, 1, 1]}, level)
-
-
-def _answer(answers: dict[str, Any], level: str) -> Any:
-    if level not in answers:
-        raise ParameterError(f"level={level!r}: give one of {', '.join(answers)}.")
-    return answers[level]
+    return {"any": 1 - cells[:, 0, 0], "both": cells[:, 1, 1]}[level]
