@@ -151,8 +151,7 @@ def resuming(part: Path, item: Item) -> Callable[[str, Any, Any], None]:
                 answer.raise_for_status()
                 goes_on = have and answer.status_code == 206  # otherwise it sends the whole again
                 with part.open("ab" if goes_on else "wb") as file:
-                    for chunk in answer.iter_content(CHUNK):
-                        file.write(chunk)
+                    file.writelines(answer.iter_content(CHUNK))
         if part.stat().st_size < item.size:
             raise ConnectionError(f"{part.stat().st_size} of {item.size} bytes came")
         os.replace(part, output_file)
