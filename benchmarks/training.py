@@ -7,8 +7,10 @@
     python -m benchmarks.training --full-fit --smoke      tiny, on a processor; shows that it runs
 
 The images are noise whose brightness carries the responses, the weights are random: neither moves
-the time of a step. Pages set the whole fit beside the 4.5 hours on two RTX 4090 that the paper
-reports. Each part is one record.
+the time of a step. The whole fit reads photographs as a camera stores them, JPEG of 3900 x 3072,
+decoded once in parallel; a few distinct ones lie under many names. ``--scratch FOLDER`` keeps them
+and their bytes for another run. Pages set the fit beside the 4.5 hours on two RTX 4090 that the
+paper reports. Each part is one record.
 """
 
 import argparse
@@ -24,12 +26,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
+from PIL import Image
 from torch.utils.benchmark import Timer
 
-from cevit_lib.datasets import PairedEyes
+from cevit_lib.datasets import ImageFiles, PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import FrozenRandomWeightsWarning, TrainingError
 from cevit_lib.estimation import ExactEM
+from cevit_lib.paths import granted_cores, whole_file
 from cevit_lib.records import new_record, write_record
 from cevit_lib.training import Recipe, find_device, fit_feasible_cevit, fit_warm_up, processes
 from cevit_lib.training.checkpoint import digest
@@ -51,6 +56,8 @@ PAPER = {
     "model": VIT_B,
     "size": 224,
     "pairs": 2091,
+    "camera": [3900, 3072],
+    "photographs": 64,
     "epochs": [25, 60],
     "batch": 48,
     "batches": [48, 192],
@@ -61,6 +68,8 @@ SMOKE = {
     "model": TINY,
     "size": 36,
     "pairs": 90,
+    "camera": [390, 307],
+    "photographs": 4,
     "epochs": [2, 2],
     "batch": 12,
     "batches": [12],
@@ -73,15 +82,26 @@ GFLOP_PER_IMAGE = (
 CORRELATION = 0.6
 
 
-def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
-    """Return ``n`` patients: noise as bytes, brighter where the continuous response is larger."""
+def responses(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the images of ``n`` patients show, ``(n, 2)``, and the responses ``(n, 4)``."""
     rng = np.random.default_rng(seed)
     signal = rng.standard_normal((n, 2)) @ np.linalg.cholesky([[1, 0.8], [0.8, 1]]).T
     errors = (
         rng.standard_normal((n, 4))
         @ np.linalg.cholesky(np.eye(4) * (1 - CORRELATION) + CORRELATION).T
     )
-    y = np.concatenate([signal + errors[:, :2], signal + errors[:, 2:] > 0], axis=1)
+    return signal, np.concatenate([signal + errors[:, :2], signal + errors[:, 2:] > 0], axis=1)
+
+
+def patients(images: torch.Tensor | ImageFiles, y: np.ndarray) -> PairedEyes:
+    """Return images and responses as paired eyes."""
+    names, ids = ("AL_OS", "AL_OD", "HM_OS", "HM_OD"), tuple(map(str, range(len(y))))
+    return PairedEyes(images, torch.as_tensor(y), ids, names, 2, name="noise")
+
+
+def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
+    """Return ``n`` patients: noise as bytes, brighter where the continuous response is larger."""
+    signal, y = responses(n, seed)
     generator = torch.Generator().manual_seed(seed)
     images = torch.empty(n, 2, 3, size, size, dtype=torch.uint8)
     for start in range(0, n, 256):  # float noise of all patients at once would be gigabytes
@@ -90,8 +110,55 @@ def pairs(n: int, size: int, seed: int = 0) -> PairedEyes:
         ]
         noise = torch.randn(len(level), 2, 3, size, size, generator=generator)
         images[start : start + 256] = (128 + 20 * level + 30 * noise).clamp(0, 255).to(torch.uint8)
-    names = ("AL_OS", "AL_OD", "HM_OS", "HM_OD")
-    return PairedEyes(images, torch.as_tensor(y), tuple(map(str, range(n))), names, 2, name="noise")
+    return patients(images, y)
+
+
+def take(path: Path, level: float, camera: list[int]) -> None:
+    """Write a photograph of a camera's size whose brightness is ``level``."""
+    if path.is_file():
+        return
+    rng = np.random.default_rng(0)
+    rough = (128 + 20 * level + 30 * rng.standard_normal((96, 122, 3))).clip(0, 255)
+    smooth = np.asarray(Image.fromarray(rough.astype(np.uint8)).resize(camera))
+    grain = rng.integers(-6, 7, smooth.shape[:2], dtype=np.int16)[..., None]
+    with whole_file(path) as stream:
+        picture = Image.fromarray((smooth + grain).clip(0, 255).astype(np.uint8))
+        picture.save(stream, "jpeg", quality=90)
+
+
+def photographed(setting: dict, folder: Path) -> PairedEyes:
+    """Return patients whose eyes are JPEG files: the distinct one nearest in brightness, under a
+    name of its own.
+    """
+    signal, y = responses(setting["pairs"])
+    levels = np.linspace(-3, 3, setting["photographs"])
+    files = [folder / f"{k}.jpg" for k in range(len(levels))]
+    Parallel(granted_cores())(
+        delayed(take)(path, level, setting["camera"])
+        for path, level in zip(files, levels, strict=True)
+    )
+    nearest = np.abs(signal[..., None] - levels).argmin(-1)
+    names = tuple(tuple(folder / f"{i}-{j}.jpg" for j in range(2)) for i in range(len(y)))
+    for i, j in np.ndindex(nearest.shape):
+        if not names[i][j].exists():
+            os.link(files[nearest[i, j]], names[i][j])
+    return patients(ImageFiles(names, setting["size"], (False, False), folder / "bytes"), y)
+
+
+def decode(data: PairedEyes) -> dict[str, float]:
+    """Read all photographs twice: the first time decodes them, the second reads what was kept."""
+    count, seconds = data.images.shape[0] * data.images.shape[1], []
+    for _ in range(2):
+        begun = time.perf_counter()
+        data.images[np.arange(len(data))]
+        seconds.append(time.perf_counter() - begun)
+    cores = granted_cores()
+    return {
+        "decoding_seconds": seconds[0],
+        "decoded_per_second_and_core": count / seconds[0] / cores,
+        "read_per_second": count / seconds[1],
+        "cores": cores,
+    }
 
 
 def network(model: dict, seed: int = 0) -> BiChannelViT:
@@ -103,12 +170,13 @@ def network(model: dict, seed: int = 0) -> BiChannelViT:
         )
 
 
-def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
-    """Warm-up, estimate and copula training; return seconds by stage, images a second, and the
-    floor.
+def full_fit(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
+    """Decoding, warm-up, estimate and copula training; return seconds by stage, images a second,
+    and the floor.
     """
-    data, device = pairs(setting["pairs"], setting["size"]), torch.device(kind)
-    cuda = kind == "cuda"
+    device, cuda = torch.device(kind), kind == "cuda"
+    data = photographed(setting, scratch)
+    decoded = decode(data)
     recipes = [
         Recipe(e, rate, setting["batch"], compiled=cuda)
         for e, rate in zip(setting["epochs"], (1e-3, 1e-4), strict=True)
@@ -130,7 +198,7 @@ def full_fit(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
         for stage in ("warm-up", "copula")
     }
     images = len(data.domains) * len(fit.steps.networks.parts["train"])
-    found: dict[str, Any] = {
+    found: dict[str, Any] = decoded | {
         "whole_seconds": whole,
         "paper_hours": PAPER_HOURS,
         "times_paper": PAPER_HOURS * 3600 / whole,
@@ -211,12 +279,12 @@ def worker(setting: dict, task: dict) -> dict[str, Any]:
     }
 
 
-def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
+def launch(setting: dict, task: dict, count: int) -> dict[str, Any]:
     """Run a worker task in ``count`` new processes, as torchrun starts them."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         own = ["-m", "benchmarks.training", "--worker", json.dumps(task), "--target", str(target)]
-        own += ["--smoke"] if smoke else []
+        own += ["--smoke"] if setting is SMOKE else []
         # one alone is started as ever; torchrun would leave each of several a single thread
         several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
         command = [sys.executable, *(several if count > 1 else []), *own]
@@ -229,18 +297,18 @@ def launch(task: dict, count: int, smoke: bool) -> dict[str, Any]:
     return found
 
 
-def two_devices(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+def two_devices(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
     """Time epochs on one device and on two, the same batch in the same steps."""
     rows, ratio = [], {}
     for batch in setting["batches"]:
         task = {"batch": batch, "compiled": kind == "cuda", "deterministic": False, "device": kind}
-        rows += [launch(task, count, smoke) for count in (1, 2)]
+        rows += [launch(setting, task, count) for count in (1, 2)]
         pair = [row.get("images_per_second") for row in rows[-2:]]
         ratio[f"batch {batch}"] = pair[1] / pair[0] if all(pair) else None
     return {"times_one_device": ratio}, rows
 
 
-def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+def captured(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
     """Time epochs of the small batch as compiled, captured on one device, and captured on two."""
     task = {
         "batch": min(setting["batches"]),
@@ -249,7 +317,7 @@ def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
         "device": kind,
     }
     graphs = task | {"captured": True}
-    rows = [launch(*how, smoke) for how in ((task, 1), (graphs, 1), (graphs, 2))]
+    rows = [launch(setting, *how) for how in ((task, 1), (graphs, 1), (graphs, 2))]
     plain, one, two = (row.get("images_per_second") for row in rows)
     return {
         "times_compiled": one / plain if plain and one else None,
@@ -257,7 +325,7 @@ def captured(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
     }, rows
 
 
-def repeated(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
+def repeated(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
     """Time epochs with and without ``deterministic``, each twice, and compare the weights to the
     last bit.
     """
@@ -270,7 +338,7 @@ def repeated(setting: dict, kind: str, smoke: bool) -> tuple[dict, list[dict]]:
                 "deterministic": deterministic,
                 "device": kind,
             }
-            both = [launch(task, 1, smoke) for _ in range(2)]
+            both = [launch(setting, task, 1) for _ in range(2)]
             rows += both
             name = "compiled, " if compiled else "eager, "
             name += "deterministic" if deterministic else "free"
@@ -295,7 +363,8 @@ MEASURES = {
 def record_of(part: str, options: argparse.Namespace, setting: dict) -> dict:
     """Measure one part and return its record."""
     kind, begun = options.device, time.perf_counter()
-    metrics, rows = MEASURES[part](setting, kind, options.smoke)
+    with tempfile.TemporaryDirectory() as folder:
+        metrics, rows = MEASURES[part](setting, kind, Path(options.scratch or folder))
     print(
         json.dumps({k: v for k, v in metrics.items() if k != "correlation"}, indent=1), flush=True
     )
@@ -328,6 +397,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--smoke", action="store_true", help="tiny networks, few patients; the record is marked so"
     )
     parser.add_argument("--results", help="folder for the record (default: the compendium's own)")
+    parser.add_argument("--scratch", help="folder for photographs and their bytes, kept")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--target", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -59,6 +59,12 @@ def data_folder(name: str, given: str | os.PathLike | None = None) -> Path:
     )
 
 
+def cache_folder() -> Path | None:
+    """Return the folder ``CEVIT_CACHE`` for what was decoded once; without it nothing is kept."""
+    named = os.environ.get("CEVIT_CACHE")
+    return Path(named).expanduser().resolve() if named else None
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes ``path`` at the end, so that nobody meets a half of it.

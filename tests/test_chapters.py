@@ -328,6 +328,7 @@ Because.
         (":class: dropdown\n```\nBecause", "```\nBecause", "is not ':class: dropdown'"),
         ("{solution-start} ex-medium", "{solution-start} ex-hard", "do not follow their exercises"),
         ("(easy, ", "(hard, ", "from easy to hard"),
+        ("```{solution-end}\n", "", "do not follow their exercises"),
         ("\n{ref}`data`.\n", "\nHome.\n", "links to no other page"),
     ],
 )

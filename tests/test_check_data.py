@@ -19,8 +19,8 @@ from studies.your_eyes.practice import practice_eyes
 
 FAULTS = (
     "line 9, column 'photo': image 003_OD.jpg cannot be read (image file is truncated",
-    "line 10, column 'photo': image 004_OS.jpg is empty (zero bytes)",
-    "._005_OD.jpg is a companion file that macOS leaves",
+    "line 10, column 'photo': image 004_OS.jpg cannot be read: it is empty",
+    "._005_OD.jpg cannot be read: it is a companion file that macOS leaves",
     "007_OS.jpg is the same photograph as 006_OS.jpg ('006', OS), line 14",
     "column 'axial_length': '2,4' is outside the limits 15 to 40",
     "column 'axial_length': '24,l' is no number",

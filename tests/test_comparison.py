@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cevit_lib.errors import ShapeError
 from studies.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
 
 
@@ -13,14 +12,8 @@ def test_both_cohens_d_by_hand():
     # differences 1, 0, 2, 1: mean 1, variance 2/3
     assert cohen_d_z(a, b) == pytest.approx(1 / np.sqrt(2 / 3))
     pooled = np.sqrt((np.sum((a - a.mean()) ** 2) / 3 + np.sum((b - b.mean()) ** 2) / 3) / 2)
-    assert cohen_d_av(a, b) == pytest.approx(1 / pooled)
-
-
-def test_a_constant_gain_has_no_d_z_but_a_signed_d_av():
-    b = np.arange(10.0)
-    assert np.isnan(cohen_d_z(b + 0.5, b))
-    assert cohen_d_av(b + 0.5, b) == pytest.approx(0.5 / np.sqrt(110 / 12))
-    assert cohen_d_av(b - 0.5, b) < 0 < cohen_d_av(b + 0.5, b)
+    assert cohen_d_av(a, b) == pytest.approx(1 / pooled) == -cohen_d_av(b, a)
+    assert np.isnan(cohen_d_z(a + 0.5, a))  # a constant gain
 
 
 def test_the_plain_test_is_scipys_and_the_sign_is_kept():
@@ -56,14 +49,6 @@ def test_the_corrected_interval_belongs_to_the_corrected_test(shift):
     plain = stats.ttest_1samp(a, 0).confidence_interval(0.95)
     wider = (found.high_corrected - found.low_corrected) / (plain.high - plain.low)
     assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "told"), [([1, 2, 3], [1, 2], r"\(3,\)"), ([1], [1], "2 or more")]
-)
-def test_refuses_arrays_that_do_not_match(a, b, told):
-    with pytest.raises(ShapeError, match=told):
-        compare_paired(a, b)
 
 
 def test_holm_by_hand_keeps_order_and_leaves_nan_out():

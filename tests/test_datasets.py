@@ -1,5 +1,6 @@
 """Paired eyes: moments of the synthetic pairs, splits that keep patients whole, wrong files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,31 @@ def test_image_files_are_read_by_row_and_an_absent_eye_is_black(tmp_path):
     assert got.shape == files.shape and got[1, 1].max() == 0
     torch.testing.assert_close(got[0, 0], got[0, 1].flip(-1))
     assert files.digest() != ImageFiles(files.paths, 16, (False, False)).digest()
+
+
+def test_a_photograph_is_decoded_once_and_again_when_it_or_its_bytes_changed(tmp_path, monkeypatch):
+    path, kept = photograph(tmp_path / "q.png"), tmp_path / "kept"
+    monkeypatch.setenv("CEVIT_CACHE", str(kept))
+    decoded, rows = [], np.array([0])
+
+    def decode(*a, **k):
+        decoded.append(a)
+        return read_image(*a, **k)
+
+    monkeypatch.setattr("cevit_lib.datasets.images.read_image", decode)
+    files = ImageFiles(((path, path),), size=16, mirrored=(True, False))
+    first = files[rows]
+    torch.testing.assert_close(first, replace(files, cache=None)[rows], rtol=0, atol=0)
+    decoded.clear()
+    assert torch.equal(files[rows], first) and not decoded
+    one, _ = sorted(kept.rglob("*.u8"))
+    one.write_bytes(one.read_bytes()[:-1])  # cut off by something that is not us
+    assert torch.equal(files[rows], first) and len(decoded) == 1
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+    assert not torch.equal(files[rows], first) and len(decoded) == 3
+    path.unlink()
+    with pytest.raises(DataError, match="does not exist"):
+        files[rows]
 
 
 # ---- GRAPE

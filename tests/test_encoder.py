@@ -236,15 +236,24 @@ def test_gradients_of_one_product_are_those_of_its_finite_differences():
     assert torch.autograd.gradcheck(short, inputs)
 
 
-def test_a_small_change_survives_rounding_on_average():
-    # weights lie anywhere between two numbers of bf16: few of them move, each far enough
+def test_a_small_change_is_rounded_without_bias_and_with_the_noise_of_a_grid():
+    # a weight lies anywhere between two numbers of bf16, u apart: a change d moves it by u with
+    # probability |d| / u, which is d on average, with variance |d| (u - |d|)
     layer = shake(build()).backbone.blocks[0].attn.qkv
-    layer.lora_B["default"].weight.data.mul_(1e-3)
-    change, base = layer.get_delta_weight("default"), layer.base_layer
+    base, b = layer.base_layer, layer.lora_B["default"].weight
+    base.bias.data.zero_()
+    b.data.mul_(1e-3 * base.weight.norm() / layer.get_delta_weight("default").norm())
+    eye = torch.eye(48)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        moved = (layer(torch.eye(48)) - base(torch.eye(48))).float().T
-    assert change.abs().mean() < base.weight.abs().mean() / 200
-    assert abs(float((moved * change).sum() / change.square().sum()) - 1) < 0.2
+        moved = (layer(eye).double() - base(eye).double()).T
+    change, weight = layer.get_delta_weight("default").detach().double(), base.weight.double()
+    u = torch.exp2(weight.abs().log2().floor() - 7)
+    part = change.abs() / u % 1
+    variance, size = u.square() * part * (1 - part), change.square().sum()
+    slope = (moved * change).sum() / size
+    assert abs(slope - 1) < 4 * (variance * change.square()).sum().sqrt() / size < 0.2
+    error, expected = (moved - change).norm() / size.sqrt(), (variance.sum() / size).sqrt()
+    assert float(error) == pytest.approx(float(expected), rel=0.05) and expected > 1.5
 
 
 # ---- options and messages

@@ -66,10 +66,6 @@ def test_a_variant_states_its_numbers_and_has_another_answer(label):
         assert not np.allclose(key, answer(label), rtol=own.within, atol=own.within)
 
 
-def test_there_are_twelve_variants_or_more():
-    assert len(VARIED) >= 12
-
-
 def minutes() -> list[str]:
     """Rows of the table of minutes: a chapter, and its exercises from easy to hard."""
     rows, level = (

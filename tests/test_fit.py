@@ -81,7 +81,6 @@ def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, cap
     "words, message",
     [
         ("--fold 4", "--fold 4: there are folds 1 to 3"),
-        ("--weights none.pth", "is no file"),
         ("--max-iter 9 --preset paper", "--max-iter does not go with --preset paper"),
         ("--max-iter 9 --estimator gaussian-score", "does not go with --estimator gaussian-score"),
         ("--algorithm one-stage --preset paper", "does not go with --algorithm one-stage"),

@@ -233,6 +233,7 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
         ("fit {eyes} --layout {nowhere}", "nowhere cannot be read"),
         ("fit {eyes} {layout} --folds 15", "fewer folds"),
         ("fit {eyes} {layout} --backbone vit_nosuch", "vit_nosuch"),
+        ("fit {eyes} {layout} --weights {nowhere}", "nowhere: No such file"),
         ("fit {eyes} {layout} --device quantum", "device 'quantum' cannot be used here"),
         ("report --results {nowhere} --output {report}", "no record of study 'fit-table'"),
         ("report --results {out} --output {other}", "left as it is"),

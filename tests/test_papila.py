@@ -37,7 +37,7 @@ def test_left_eye_first_and_refraction_continuous_or_binary(little_papila):
     "table, options, error, told",
     [
         (HEADER + ROWS, {"missing": "all"}, ParameterError, None),
-        (HEADER + ROWS, {"myopia": float("nan")}, ParameterError, "myopia"),
+        (HEADER + ROWS, {"myopia": float("nan")}, DataError, "'nan' is no number"),
         (
             HEADER + ROWS.replace("24.5", "245"),
             {},

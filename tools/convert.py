@@ -22,21 +22,9 @@ def clean_copies(root: Path | None = None) -> dict[Path, str]:
     }
 
 
-def write_clean_copies(root: Path | None = None) -> list[Path]:
-    """Write the copies that differ from their page, remove those without one, and return all
-    these."""
-    folder = (root or project_root()) / "notebooks" / "ipynb"
-    folder.mkdir(parents=True, exist_ok=True)
-    copies = clean_copies(root)
-    there = {path: path.read_text("utf-8") for path in folder.glob("*.ipynb")}
-    for path in there.keys() - copies.keys():
-        path.unlink()
-    changed = [path for path, text in copies.items() if there.get(path) != text]
-    for path in changed:
-        path.write_text(copies[path], "utf-8")
-    return [*changed, *(there.keys() - copies.keys())]
-
-
 if __name__ == "__main__":
-    for written in write_clean_copies():
-        print(written.relative_to(project_root()))
+    made = clean_copies()
+    for old in (project_root() / "notebooks" / "ipynb").glob("*.ipynb"):
+        old.unlink()
+    for path, text in made.items():
+        path.write_text(text, "utf-8")

@@ -90,7 +90,7 @@ _TARGET = re.compile(r"^\([\w-]+\)=$\n?", re.MULTILINE)
 _FENCED = re.compile(
     r"^```\{([\w-]+)\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)(.*?)^```$\n?", re.MULTILINE | re.DOTALL
 )
-_ROLE = re.compile(r"\{([\w:]+)\}`([^`]*)`")
+_ROLE = re.compile(r"\{([\w:]+)\}`(?:([^`<]*?)\s*<)?([^`<>]+)>?`")  # kind, words <, label
 _PAGE_LINK = re.compile(
     r"\[([^\]]+)\]\((?!\w+:)(?:\.\./)?(?:book/|notebooks/)?(\w+)\.md(#[\w-]+)?\)"
 )
@@ -156,7 +156,7 @@ def plain_markdown(text: str, site: str | None = None, root: Path | None = None)
         return f"[{words}]({site}{place})" if site else f"*{words}*"
 
     def role(found: re.Match) -> str:
-        kind, words, label = found[1], *_words_and_label(found[2])
+        kind, words, label = found.groups()
         if kind == "cite" or kind.startswith("cite:"):
             told = "; ".join(_works(root)[key.strip()] for key in label.split(","))
             return f"({link(told, 'book/references.html') if site else told})"
@@ -173,12 +173,6 @@ def plain_markdown(text: str, site: str | None = None, root: Path | None = None)
     for name, body in macros(root).items():
         text = re.sub(rf"\\{name}(?![A-Za-z])", lambda _, body=body: body, text)
     return text
-
-
-def _words_and_label(inside: str) -> tuple[str, str]:
-    """Return the words and the label of ``words <label>``; a label alone has no words."""
-    found = re.fullmatch(r"(.*?)\s*<([^>]+)>", inside, re.DOTALL)
-    return (found[1], found[2]) if found else ("", inside.strip())
 
 
 def _directive(found: re.Match) -> str:
@@ -232,17 +226,8 @@ def blank(solution: str) -> str:
 
 
 def without_solutions(text: str) -> str:
-    """Return a page's text with an empty cell in the place of each solution.
-
-    Raises
-    ------
-    NotebookError
-        A solution has a beginning and no end.
-    """
-    text = _SOLUTION.sub(lambda each: blank(each[0]), text)
-    if "{solution-" in text:
-        raise NotebookError("a solution begins and does not end, or ends and does not begin")
-    return _EXERCISE_MARK.sub("", text)
+    """Return a page's text with an empty cell in the place of each solution."""
+    return _EXERCISE_MARK.sub("", _SOLUTION.sub(lambda each: blank(each[0]), text))
 
 
 def unsolved(page: Path):

@@ -25,7 +25,7 @@ from tools.pages import EXECUTED, chapters
 from tools.sphinx_extension import copy_mathjax, site_address
 
 DECKS = Path("book/slides")
-_SLIDE = re.compile(r"^## ", re.MULTILINE)
+_BEFORE_A_SLIDE = re.compile(r"^(?=## )", re.MULTILINE)
 _PICTURE = re.compile(r'<p><img src="([^"#]+)(?:#xywh=percent:([\d.,]+))?" alt="([^"]*)" /></p>')
 _SIZE = re.compile(r'width="[\d.]+pt" height="[\d.]+pt" viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _LABELLED = (
@@ -70,11 +70,10 @@ def slide_deck(text: str, known: dict[str, tuple[str, str]], site: str | None = 
     NotebookError
         A slide shows what no executed page has.
     """
-    head, *slides = _SLIDE.split(text)
-    title = re.match(r"# (.+)", head)[1]
-    made = [_slide(each, known, site) for each in (head, *(f"## {each}" for each in slides))]
+    made = "\n".join(_slide(each, known, site) for each in _BEFORE_A_SLIDE.split(text))
     page = Path(__file__).with_name("slides.html").read_text(encoding="utf-8")
-    return page.replace("@title@", escape(title)).replace("@slides@", "\n".join(made))
+    title = escape(text.splitlines()[0].removeprefix("# "))
+    return page.replace("@title@", title).replace("@slides@", made)
 
 
 def _slide(text: str, known: dict[str, tuple[str, str]], site: str | None) -> str:
@@ -103,10 +102,8 @@ def _slide(text: str, known: dict[str, tuple[str, str]], site: str | None) -> st
 
 def _share(part: str, size: re.Match) -> str:
     """Return the view box of a part, given in per cent, of a drawing of some size."""
-    sides = [float(side) for side in size.groups()] * 2
-    return " ".join(
-        f"{float(share) / 100 * side:g}" for share, side in zip(part.split(","), sides, strict=True)
-    )
+    pairs = zip(part.split(","), size.groups() * 2, strict=True)
+    return " ".join(f"{float(share) / 100 * float(side):g}" for share, side in pairs)
 
 
 def _html(text: str) -> str:
@@ -140,9 +137,8 @@ def write_slides(folder: Path, repository: str | None = None) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root / "assets" / "reveal", folder / "reveal")
     copy_mathjax(folder / "mathjax")
-    known, written = panels(pages, site), []
-    for deck in sorted((root / DECKS).glob("*.md")):
-        written.append(folder / f"{deck.stem}.html")
+    known, decks = panels(pages, site), sorted((root / DECKS).glob("*.md"))
+    for deck in decks:
         html = slide_deck(deck.read_text(encoding="utf-8"), known, site)
-        written[-1].write_text(html, encoding="utf-8")
-    return written
+        (folder / f"{deck.stem}.html").write_text(html, encoding="utf-8")
+    return [folder / f"{deck.stem}.html" for deck in decks]

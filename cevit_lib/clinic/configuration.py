@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from cevit_lib.clinic.options import DEFAULTS, FULL_SIZE
 from cevit_lib.copula import MOST_TOGETHER
 from cevit_lib.datasets import PairedEyes, Split, SyntheticPairs, load_grape, split_by_patient
 from cevit_lib.errors import DataError, ParameterError
-from cevit_lib.paths import granted_cores
 from cevit_lib.training import streams
 
 #: Where the data lie: no part of what identifies a fit.
@@ -241,8 +239,6 @@ def split_of(data: PairedEyes, configuration: dict[str, Any], seed: int) -> Spli
 
 def file_hash(path: str | Path) -> str:
     """Return what stands for a file of weights in a configuration; another machine has no path."""
-    if not Path(path).is_file():
-        raise ParameterError(f"--weights {path} is no file.")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
@@ -266,5 +262,4 @@ def _load_table(configuration: dict[str, Any], responses: bool) -> PairedEyes:
             "lists everything."
         )
     print(f"{table.name}:", "\n".join(report.told()), flush=True)
-    images = replace(report.data.images, workers=granted_cores())
-    return report.data.replace(images=images)
+    return report.data

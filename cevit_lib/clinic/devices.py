@@ -35,15 +35,14 @@ def claim(devices: str | None, share: int = 1, folder: Path | None = None) -> It
 
     folder = folder or Path(tempfile.gettempdir()) / f"cevit-devices-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True)
+    places = [
+        (name, FileLock(folder / f"{name.replace(':', '-')}.{slot}"))
+        for slot in range(share)  # the emptiest device first
+        for name in names
+    ]
     while True:
-        for slot in range(share):  # the emptiest device first
-            for name in names:
-                place = FileLock(folder / f"{name.replace(':', '-')}.{slot}")
-                try:
-                    held = place.acquire(blocking=False)
-                except Timeout:
-                    continue
-                with held:
-                    yield name
+        for name, place in places:
+            with contextlib.suppress(Timeout), place.acquire(blocking=False):
+                yield name
                 return
         time.sleep(WAIT_SECONDS)

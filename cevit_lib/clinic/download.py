@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -60,9 +59,7 @@ def run_download(options: argparse.Namespace) -> int:
         return 0
     for item in items:
         fetch(item, source, folder)
-        if item.name.endswith(".zip"):
-            print(f"  unpacked {unpack(folder / item.name, folder)} files of {item.name}")
-        elif item.name.endswith((".rar", ".7z")):
+        if item.name.endswith((".rar", ".7z")):
             print(f"  {item.name}: unpack it in {folder}, for example with 'unar' or '7z x'")
     print(f"{name} is in {folder}; the loader looks for {source['wanted']}")
     return 0
@@ -106,7 +103,8 @@ def list_items(source: dict[str, Any], folder: Path) -> list[Item]:
 
 
 def fetch(item: Item, source: dict[str, Any], folder: Path) -> None:
-    """Fetch a file unless it is there; an interrupted one goes on where it stopped.
+    """Fetch a file unless it is there; an interrupted one goes on where it stopped. What a zip file
+    holds is unpacked into a folder of its own, so that nothing of anybody is replaced.
 
     Raises
     ------
@@ -123,9 +121,11 @@ def fetch(item: Item, source: dict[str, Any], folder: Path) -> None:
         )
     pooch.get_logger().setLevel("ERROR")  # what it says is said here in sentences
     told = "is there" if path.exists() else "fetched"
-    resumed = resuming(folder / f"{item.name}.part", item)
+    how = {"downloader": resuming(folder / f"{item.name}.part", item)}
+    if item.name.endswith(".zip"):
+        how["processor"] = pooch.Unzip()
     try:
-        pooch.retrieve(item.url, item.checksum, item.name, folder, downloader=resumed)
+        pooch.retrieve(item.url, item.checksum, item.name, folder, **how)
     except ValueError as error:
         said = " ".join(str(error).split())
         raise DataError(
@@ -151,31 +151,12 @@ def resuming(part: Path, item: Item) -> Callable[[str, Any, Any], None]:
                 answer.raise_for_status()
                 goes_on = have and answer.status_code == 206  # otherwise it sends the whole again
                 with part.open("ab" if goes_on else "wb") as file:
-                    for chunk in answer.iter_content(CHUNK):
-                        file.write(chunk)
+                    file.writelines(answer.iter_content(CHUNK))
         if part.stat().st_size < item.size:
             raise ConnectionError(f"{part.stat().st_size} of {item.size} bytes came")
         os.replace(part, output_file)
 
     return download
-
-
-def unpack(path: Path, folder: Path) -> int:
-    """Unpack a zip file beside what is there, which is never replaced; return how many files were
-    new. Names that would lead out of the folder are led back by zipfile.
-
-    Raises
-    ------
-    DataError
-        The file is no zip file.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            new = [name for name in archive.namelist() if not (folder / name).exists()]
-            archive.extractall(folder, new)
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is no zip file ({error}); delete it and fetch it again.") from None
-    return sum(not name.endswith("/") for name in new)
 
 
 def _ask(what: str, source: dict[str, Any], folder: Path) -> list[dict[str, Any]]:

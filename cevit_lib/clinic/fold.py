@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def _tested(arms: dict[str, Fit], test: PairedEyes, device: str | None) -> tuple
         together = p.parameters.p1 <= MOST_TOGETHER
         classes = p.classes() if name == "copula" and together else None
         found = evaluate(p.outputs, test.y, test.responses, test.continuous, classes)
-        outputs[name], metrics[name] = rounded(p.outputs.tolist()), found.to_dict()
+        outputs[name], metrics[name] = rounded(p.outputs.tolist()), asdict(found)
     return outputs, metrics
 
 

@@ -88,8 +88,6 @@ def plot_correlation(
     panels: dict[str, np.ndarray],
     names: list[str],
     texts: dict[str, np.ndarray] | None = None,
-    largest: float = 1.0,
-    bar: str = "correlation",
 ) -> Figure:
     """Draw symmetric matrices as heat maps with their numbers, without their diagonals.
 
@@ -103,10 +101,6 @@ def plot_correlation(
         Of the ``p`` responses.
     texts : dict, optional
         Title -> what is written into the cells, ``(p, p)``; two decimals are the default.
-    largest : float
-        Value at the ends of the colours.
-    bar : str
-        What the colours mean.
     """
     import seaborn as sns
 
@@ -127,12 +121,12 @@ def plot_correlation(
             square=True,
             ax=ax,
             cmap="PRGn",
-            vmin=-largest,
-            vmax=largest,
+            vmin=-1.0,
+            vmax=1.0,
             cbar=False,
         )
         ax.set_title(title)
         ax.tick_params(length=0, labelsize=8, rotation=0, grid_alpha=0)
         ax.tick_params(axis="x", rotation=90 if count > MANY else 0)
-    figure.colorbar(axes[0, 0].collections[0], ax=list(axes.flat), shrink=0.8, label=bar)
+    figure.colorbar(axes[0, 0].collections[0], ax=list(axes.flat), shrink=0.8, label="correlation")
     return figure

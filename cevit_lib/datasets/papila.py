@@ -4,14 +4,13 @@ import os
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from cevit_lib.datasets.cells import Cells
 from cevit_lib.datasets.paired import PairedEyes
 from cevit_lib.datasets.sheets import find_file, observed, read_sheet
 from cevit_lib.datasets.table import load_paired_table
-from cevit_lib.errors import DataError, ParameterError
+from cevit_lib.errors import DataError
 from cevit_lib.paths import data_folder
 
 HOW_TO_GET = (
@@ -60,12 +59,10 @@ def load_papila(
     Raises
     ------
     ParameterError
-        ``missing`` is none of the words above, or ``myopia`` is not finite.
+        ``missing`` is none of the words above.
     DataError
         The folder, a column or a cell is missing or wrong; the message names it.
     """
-    if myopia is not None and not np.isfinite(myopia):
-        raise ParameterError(f"myopia={myopia}: give a limit in dioptre, such as -0.5, or None.")
     refraction = {"SE": "se"} if myopia is None else {}
     layout = {
         "patient": "patient",

@@ -54,19 +54,3 @@ def scored(metric: str, predicted: Any, observed: Any, vary: bool = False) -> fl
     if not observed.size or not np.isfinite(predicted).all() or (vary and np.ptp(observed) == 0):
         return float("nan")
     return float(getattr(metrics, metric)(observed, predicted))
-
-
-def two_eyes(values: Any, name: str) -> np.ndarray:
-    """Return an ``(n, 2)`` array, left eye first.
-
-    Raises
-    ------
-    ShapeError
-        It has another shape.
-    """
-    values = as_array(values)
-    if values.ndim != 2 or values.shape[1] != 2:
-        raise ShapeError(
-            f"{name} has shape {values.shape}; expected (n, 2), one column an eye, left eye first."
-        )
-    return values

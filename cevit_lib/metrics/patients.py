@@ -4,30 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cevit_lib.errors import LabelError, ParameterError, ShapeError
-from cevit_lib.metrics.arrays import as_array, two_eyes
-
-
-def check_cells(cells: Any) -> np.ndarray:
-    """Return joint probabilities ``(n, 2, 2)``, indexed ``[left, right]``, after a check.
-
-    Raises
-    ------
-    ShapeError, LabelError
-        Another shape, or rows that are no distributions (as the cells that the paper prints).
-    """
-    cells = as_array(cells)
-    if cells.ndim != 3 or cells.shape[1:] != (2, 2):
-        raise ShapeError(
-            f"cells have shape {cells.shape}; expected (n, 2, 2), indexed [left, right]."
-        )
-    wrong = (cells < -1e-9).any((1, 2)) | ~(np.abs(cells.sum((1, 2)) - 1) < 1e-6)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise LabelError(
-            f"row {row}: the four cells {cells[row].ravel().round(4).tolist()} are no distribution."
-        )
-    return cells
+from cevit_lib.errors import ShapeError
+from cevit_lib.metrics.arrays import as_array
 
 
 def patient_labels(labels: Any, level: Literal["any", "both"]) -> np.ndarray:
@@ -38,16 +16,18 @@ def patient_labels(labels: Any, level: Literal["any", "both"]) -> np.ndarray:
 
     Raises
     ------
-    ParameterError
-        ``level`` is neither "any" nor "both".
+    ShapeError
+        The labels have another shape.
 
     Examples
     --------
     >>> patient_labels([[1.0, float("nan")], [0.0, float("nan")]], "any")
     array([ 1., nan])
     """
-    labels = two_eyes(labels, "labels")
-    decisive = _answer({"any": 1.0, "both": 0.0}, level)
+    labels = as_array(labels)
+    if labels.shape[1:] != (2,):
+        raise ShapeError(f"labels have shape {labels.shape}; expected (n, 2), left eye first.")
+    decisive = {"any": 1.0, "both": 0.0}[level]
     whole = np.isfinite(labels).all(1)
     return np.where((labels == decisive).any(1), decisive, np.where(whole, 1 - decisive, np.nan))
 
@@ -59,14 +39,12 @@ def patient_scores(cells: Any, level: Literal["any", "both"]) -> np.ndarray:
 
     Raises
     ------
-    ParameterError
-        ``level`` is neither "any" nor "both".
+    ShapeError
+        The cells have another shape.
     """
-    cells = check_cells(cells)
-    return _answer({"any": 1 - cells[:, 0, 0], "both": cells[:, 1, 1]}, level)
-
-
-def _answer(answers: dict[str, Any], level: str) -> Any:
-    if level not in answers:
-        raise ParameterError(f"level={level!r}: give one of {', '.join(answers)}.")
-    return answers[level]
+    cells = as_array(cells)
+    if cells.shape[1:] != (2, 2):
+        raise ShapeError(
+            f"cells have shape {cells.shape}; expected (n, 2, 2), indexed [left, right]."
+        )
+    return {"any": 1 - cells[:, 0, 0], "both": cells[:, 1, 1]}[level]

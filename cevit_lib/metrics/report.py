@@ -2,7 +2,7 @@
 reason.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,6 @@ class Metrics:
             self.values[key] = float(value)
             if np.isnan(value):
                 self.reasons[key] = reason or "a prediction is not finite"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return values and reasons as plain dictionaries, for a record."""
-        return asdict(self)
 
 
 def evaluate(

@@ -255,8 +255,8 @@ class NetworkTrainer(Trainer):
             return [{"validation_loss": float(self.loss(outputs, y))}]
 
     def spread(self) -> float:
-        """Return the largest SD of an output over (at most 256) training patients."""
-        rows = np.arange(min(self.patients, EVALUATION_BATCH))
+        """Return the largest SD of an output over (at most 32) training patients."""
+        rows = np.arange(min(self.patients, 32))
         outputs = outputs_of(self.model, self.images, rows, self.recipe.precision)
         return float(outputs.std(0).max()) if len(rows) > 1 else float("inf")
 
