@@ -344,6 +344,16 @@ def test_the_page_says_where_theory_holds_and_where_training_fails():
     assert round(100 * placebo) == -6
     stuck = tables.stuck(gains)
     assert not stuck["failed"][:3].any() and stuck["first rho12"][1.0] > 0.9
+    assert stuck["failed, later"].tolist() == [0, 0, 0, 3]  # "three fail"
+    assert "-2.2% of one stage's elsewhere" in tables.foretold()  # "at most 2 %"
+    size, long = (load_records(f"simulation-{part}") for part in ("size", "long"))
+    learnt = tables.gains_by_size(tables.by_size(size))["learnt"]
+    assert learnt.groupby("patients").max().to_dict() == {1000: 0, 2500: 0, 5000: 10}
+    last = tables.sigmas(long).groupby("method")["sigma"].last()
+    assert [
+        round(last[f"learned weights: {own}"], 1)
+        for own in ("sigma that it learns", "held-out sigma")
+    ] == [0.7, 1.4]
     alike = tables.features_correlations(gains)
     assert all(abs(found - r) <= 0.05 for r, found in alike.items())  # "close to the pixels'"
 
