@@ -55,19 +55,6 @@ class PairedComparison:
         return asdict(self)
 
 
-def holm(p: Any) -> np.ndarray:
-    """Return p-values adjusted for their number by Holm's step-down method, in the order given.
-
-    Parameters
-    ----------
-    p : array-like, shape (k,)
-        Of k questions asked of the same data; NaN stays NaN and is not counted.
-    """
-    import pingouin
-
-    return np.asarray(pingouin.multicomp(np.asarray(p, dtype=float), method="holm")[1])
-
-
 def compare_paired(a: Any, b: Any, *, test_share: float = 0.2) -> PairedComparison:
     """Compare the values of one metric of two models, fold by fold.
 

@@ -93,7 +93,7 @@
   }
 
   // --- drawing: text of an SVG from the values of the controls
-  const percent = (p) => `${(100 * p).toFixed(0)} %`;
+  const percent = (p) => `${(100 * p).toFixed(0)}\u00a0%`;
   const text = (x, y, said, more = "") => `<text x="${x}" y="${y}" text-anchor="middle" ${more}>${said}</text>`;
   const line = (x1, y1, x2, y2, colour, dash = "") =>
     `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${colour}" stroke-width="2" stroke-dasharray="${dash}"/>`;

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies.comparison import cohen_d_av, cohen_d_z, compare_paired, holm
+from studies.comparison import cohen_d_av, cohen_d_z, compare_paired
 
 
 def test_both_cohens_d_by_hand():
@@ -49,8 +49,3 @@ def test_the_corrected_interval_belongs_to_the_corrected_test(shift):
     plain = stats.ttest_1samp(a, 0).confidence_interval(0.95)
     wider = (found.high_corrected - found.low_corrected) / (plain.high - plain.low)
     assert wider == pytest.approx(np.sqrt(0.27 / 0.02))
-
-
-def test_holm_by_hand_keeps_order_and_leaves_nan_out():
-    # sorted .01, .02, .03 times 3, 2, 1, then never falling: .03, .04, .04
-    np.testing.assert_allclose(holm([0.03, 0.01, np.nan, 0.02]), [0.04, 0.03, np.nan, 0.04])

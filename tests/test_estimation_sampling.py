@@ -24,7 +24,6 @@ from cevit_lib.estimation.sampling import (
 )
 from cevit_lib.normal import normal_score
 from studies.estimation import calibration
-from studies.estimation.plug_in import logistic_regression, with_intercept
 
 
 @pytest.mark.parametrize("b", [np.inf, 8.0, 0.0, -5.0, -29.9, -30.1, -40.0, -1000.0])
@@ -248,14 +247,3 @@ def test_signal_and_latent_are_checked():
     )
     with pytest.raises(ValueError, match="latent must be"):
         ToyExample(latent="cauchy")
-
-
-def test_logistic_regression_solves_the_score_equations_and_survives_separation():
-    rng = np.random.default_rng(0)
-    design = with_intercept(rng.normal(size=(500, 3)))
-    y = (design @ [0.3, 1.0, -0.5, 0.2] + rng.logistic(size=500) > 0).astype(float)
-    coefficients = logistic_regression(design, y)
-    probability = 1 / (1 + np.exp(-design @ coefficients))
-    np.testing.assert_allclose(design.T @ (y - probability), 0.0, atol=1e-5)
-    separated = logistic_regression(design, (design[:, 1] > 0).astype(float))
-    assert np.all(np.isfinite(separated)) and separated[1] > 10

@@ -5,7 +5,7 @@ const STYLE = `
 * { animation: none !important; transition: none !important; }
 .bd-main .bd-content, .bd-main .bd-content .bd-article { margin: 0 !important; padding: 0 !important; }
 .bd-article-container { max-width: none !important; }
-.bd-header, .bd-footer, .prev-next-footer, .search-button__wrapper, details.hide > summary, table details { display: none !important; }
+.bd-header, .bd-footer, .prev-next-footer, .search-button__wrapper, details.hide > summary, details:not([open]) { display: none !important; }
 .admonition, table { break-inside: auto !important; box-shadow: none !important; }
 .cell_input, div.highlight, table:not(:has(tr:nth-child(12))) { break-inside: avoid !important; }
 .admonition-title, dl.py > dt, dl.field-list > dt, p:has(+ .math), figcaption { break-after: avoid; }
@@ -96,7 +96,7 @@ function fitForPaper() {
   document.head.appendChild(document.createElement('style')).textContent = STYLE;
   forStudents(document.querySelector('article.bd-article'));
   tableOfContents();
-  document.querySelectorAll('details').forEach(found => found.open = !found.closest('table'));
+  document.querySelectorAll('details').forEach(found => found.open = found.matches('.hide, .sd-dropdown'));
   for (const found of document.querySelectorAll('a[href]')) {
     const lost = found.protocol === 'file:' && !document.getElementById(decodeURIComponent(found.hash.slice(1)));
     if (lost) found.removeAttribute('href');

@@ -8,7 +8,6 @@ to an older network. Both loops stand in ``cevit_lib.training.algorithm``.
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +18,6 @@ from torch import nn
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes, hold_out
 from cevit_lib.errors import DataError, ParameterError
-from cevit_lib.estimation import ExactEM, FastMCEM, MaximumLikelihood
 from cevit_lib.training.algorithm import WARM_UP, AlgorithmThree
 from cevit_lib.training.fit import Fit
 from cevit_lib.training.network import OneNetwork
@@ -60,7 +58,7 @@ class Estimation:
     estimator: Any = None
     estimate_on: Literal["held-out", "train", "cross-fitted"] = "held-out"
     _: KW_ONLY
-    usual: ClassVar[Callable[[], Any]] = ExactEM
+    usual: ClassVar[str] = "ExactEM"
     held_out_share: float = 0.1
     folds: int = 3
     standardise: bool = True
@@ -79,7 +77,9 @@ class Estimation:
     @property
     def source(self) -> Source:
         """Where the algorithms have their estimates from."""
-        estimator = self.estimator or self.usual()
+        from cevit_lib import estimation
+
+        estimator = self.estimator or getattr(estimation, self.usual)()
         return Source(lambda: estimator, self.estimate_on)
 
     def network(
@@ -116,6 +116,8 @@ class Settings(Estimation):
         if preset not in (None, "paper"):
             raise ParameterError(f"preset {preset!r} is unknown; the one there is: 'paper'.")
         if preset == "paper":
+            from cevit_lib.estimation import FastMCEM
+
             given |= {"estimator": FastMCEM(), "estimate_on": "train", "standardise": False}
             given |= {"warm_up": PAPER_WARM_UP, "copula": PAPER_COPULA}
         return cls(**given)
@@ -239,7 +241,7 @@ class OneStage(Estimation):
 
     every: int = 1
     first: int | None = None
-    usual: ClassVar[Callable[[], Any]] = MaximumLikelihood
+    usual: ClassVar[str] = "MaximumLikelihood"
 
     def __post_init__(self) -> None:
         super().__post_init__()

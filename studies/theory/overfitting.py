@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
@@ -52,28 +53,24 @@ def draw_linear_eyes(n: int, n_features: int, rng: np.random.Generator) -> Linea
     return LinearEyes(features, scores, y)
 
 
-def fit_probit(x, y, penalty: float = 1e-3, max_iter: int = 100) -> np.ndarray:
-    """Probit regression by Newton's method with step halving; ``penalty`` (ridge) keeps separated
-    data finite."""
-    signs, coefficients = 2 * y - 1, np.zeros(x.shape[1])
+def fit_probit(x, y, penalty: float = 1e-3) -> np.ndarray:
+    """Probit regression; ``penalty`` (ridge) keeps separated data finite."""
+    signs, ridge = 2 * y - 1, penalty * np.eye(x.shape[1])
+
+    def mills(b):
+        t = signs * (x @ b)
+        return t, np.exp(-0.5 * t**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(t))
 
     def loss(b):
-        return -log_ndtr(signs * (x @ b)).sum() + 0.5 * penalty * b @ b
+        t, ratio = mills(b)
+        return 0.5 * b @ ridge @ b - log_ndtr(t).sum(), ridge @ b - x.T @ (signs * ratio)
 
-    value = loss(coefficients)
-    for _ in range(max_iter):
-        t = signs * (x @ coefficients)
-        mills = np.exp(-0.5 * t**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(t))
-        gradient = -x.T @ (signs * mills) + penalty * coefficients
-        hessian = (x * (mills * (mills + t))[:, None]).T @ x + penalty * np.eye(len(coefficients))
-        step, size = np.linalg.solve(hessian, gradient), 1.0
-        while loss(coefficients - size * step) > value and size > 1e-8:
-            size /= 2
-        coefficients, old = coefficients - size * step, value
-        value = loss(coefficients)
-        if old - value < 1e-9 * (1 + abs(value)):
-            break
-    return coefficients
+    def curvature(b):
+        t, ratio = mills(b)
+        return (x * (ratio * (ratio + t))[:, None]).T @ x + ridge
+
+    start, options = np.zeros(x.shape[1]), {"gtol": 1e-8}
+    return minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
 
 
 def fit_linear(train: LinearEyes, shared: bool) -> Callable[[LinearEyes], np.ndarray]:
