@@ -16,7 +16,7 @@ help:
 	@echo "make student                 notebooks without solutions and all that they need, a zip in build/student"
 	@echo "make slides                  slides of six sessions, in build/slides; they work offline"
 	@echo "make pdf                     the book as one file, _build/cevit.pdf; printed by an installed Chromium"
-	@echo "make site                    all of these, the last three put beside the book, as the site has them"
+	@echo "make site                    book, students' zip, slides and PDF beside each other, as the site has them"
 	@echo "make variants SEED=17        exercises with other numbers and their key, in build/variants"
 	@echo "make colab REPOSITORY=o/n    notebooks with a set-up cell for Colab, in build/colab"
 	@echo "make release                 what a release holds, in build/release"
@@ -46,6 +46,7 @@ run: $(READY)
 	$(VENV)/bin/cevit run notebooks/$(basename $(notdir $(NB))).md --output build/run/$(basename $(notdir $(NB))).ipynb $(if $(SCALE),-p scale $(SCALE)) $(ARGS)
 
 student: $(READY)
+	rm -rf build/student
 	$(RUN) -m tools.publication student
 
 slides: book
