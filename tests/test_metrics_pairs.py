@@ -177,22 +177,6 @@ def test_the_bootstrap_error_of_a_mean_is_its_formula_over_patients():
     assert found.value == errors.mean() and found.undefined == 0
 
 
-def test_resampled_patients_cover_and_resampled_eyes_do_not():
-    """Eyes that err alike (correlation 0.9): 95 % by patients, about 83 % by eyes."""
-    rng, simulations, n = np.random.default_rng(9), 300, 50
-    hits = np.zeros(2)
-    for _ in range(simulations):
-        shared = rng.normal(size=(n, 1))
-        errors = (np.sqrt(0.9) * shared + np.sqrt(0.1) * rng.normal(size=(n, 2))).ravel()
-        statistic = lambda rows, e=errors: e[rows].mean()  # noqa: E731
-        for k, unit in enumerate((np.repeat(np.arange(n), 2), 2 * n)):
-            low, high = patient_bootstrap(statistic, unit, rng, replications=200)[1:3]
-            hits[k] += low <= 0 <= high
-    by_patient, by_eye = hits / simulations
-    assert 0.93 - 4 * np.sqrt(0.93 * 0.07 / simulations) < by_patient < 0.98
-    assert by_eye < 0.90
-
-
 def test_undefined_resamples_are_counted_and_too_many_give_no_interval():
     scores, one = np.linspace(0, 1, 30), np.r_[np.zeros(29), 1]
     lost = patient_bootstrap(

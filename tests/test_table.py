@@ -504,5 +504,6 @@ def test_photographs_and_an_eye_without_one(tmp_path):
         "patients kept": 2,
     }
     assert told.items() <= data.notes["flow"].items()
-    with pytest.raises(DataError, match=r"line 2: image .*gone.png does not exist"):
-        load(tmp_path, text.replace("a.png", "gone.png"), LONG | layout, images=tmp_path)
+    absent = load(tmp_path, text.replace("a.png", "gone.png"), LONG | layout, images=tmp_path)
+    with pytest.raises(DataError, match="image .*gone.png does not exist"):
+        absent.load()

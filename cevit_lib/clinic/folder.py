@@ -42,9 +42,11 @@ class Folder:
         self.folder, self.arranged = folder, arranged
         self.paths = arranged.image_paths(folder)
         named = {os.path.normpath(path) for row in self.paths for path in row if path is not None}
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        self.there = [path for path in files if not path.name.startswith("._")]
-        pictures = [path for path in self.there if path.suffix.lower() in IMAGES]
+        pictures = sorted(
+            path
+            for path in folder.rglob("*")
+            if path.suffix.lower() in IMAGES and path.is_file() and not path.name.startswith("._")
+        )
         self.unnamed = [path for path in pictures if os.path.normpath(path) not in named]
         self.searches = 0
 

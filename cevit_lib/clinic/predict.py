@@ -45,14 +45,9 @@ def run_predict(options: argparse.Namespace) -> int:
         said += f"; joint cells in the order of {', '.join(labels)}"
     write_table(table, options.table, f"model {options.model.name}; {said}")
     print(f"{len(data)} patients in {options.table} (not for clinical use)", *doubts, sep="\n")
-    told = int(torch.isfinite(data.y if measured is None else measured).any(1).sum())
     if measured is not None:
+        told = int(torch.isfinite(measured).any(1).sum())
         print(f"updated by what was measured in {told} patients")
-    elif told:
-        print(
-            f"the table holds responses of {told} patients, which were not looked at; --measured "
-            "updates by them"
-        )
     return 0
 
 

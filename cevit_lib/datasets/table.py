@@ -166,15 +166,7 @@ def load_paired_table(
         raise DataError(f"{table}, {errors[0]}{more}")
     data = arranged.data
     if images is not None:
-        paths = arranged.image_paths(Path(images))
-        for row, files in enumerate(paths):
-            for eye, path in zip(data.domains, files, strict=True):
-                if path is not None and not path.is_file():
-                    raise DataError(
-                        f"{table}, line {arranged.line(row, eye)}: image {path} does not "
-                        "exist; restore it or empty the cell."
-                    )
-        data = arranged.with_photographs(paths)
+        data = arranged.with_photographs(arranged.image_paths(Path(images)))
         if not len(data):
             raise DataError(
                 f"{table}: no patient has a photograph in {images}; give 'image' or 'file' in the "
