@@ -10,7 +10,7 @@ from test_encoder import NAME, images, shake
 from test_encoder import TINY as SMALL
 from test_encoder import build as fresh
 
-from cevit_lib.encoder import BiChannelViT, add_lora
+from cevit_lib.encoder import BiChannelViT
 
 
 @pytest.fixture(name="images")
@@ -23,6 +23,7 @@ def build(**changes) -> BiChannelViT:
     return shake(fresh(**changes))
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("adapters", [True, False])
 def test_compiling_changes_no_number_and_leaves_no_gap(adapters, images):
     # fullgraph: one graph for backbone, peft's layers and adapters, so that nothing falls back to
@@ -72,18 +73,6 @@ def test_alpha_cannot_be_told_from_the_size_of_the_second_layer(images):
             for part in (adapter.v2, adapter.d2):
                 part.mul_((old / new).view(-1, *[1] * (part.dim() - 1)))
     torch.testing.assert_close(model(images), before, atol=1e-5, rtol=1e-5)
-
-
-def test_lora_adds_no_float32_copies_under_autocast(images):
-    backbone = timm.create_model(NAME, pretrained=False, num_classes=0, **SMALL)
-    add_lora(backbone, 4)
-    seen = []
-    backbone.blocks[0].mlp.fc2.lora_A["default"].register_forward_pre_hook(
-        lambda m, given: seen.append(given[0].dtype)
-    )
-    with torch.autocast("cpu", torch.bfloat16):
-        backbone(images[:, 0])
-    assert seen == [torch.bfloat16]
 
 
 def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
