@@ -12,7 +12,8 @@ from tools import convert, pages
 from tools.form import form, parts
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTERS = pages.chapters(ROOT)
+PART = parts(ROOT)
+CHAPTERS = [page for page in pages.chapters(ROOT) if PART[page.stem] != "Appendix"]
 LAST = ["Three lines to remember", "Exercises", "Where to go"]
 LEVELS = ("easy", "medium", "hard")
 _LEVEL = re.compile(r"^\*\*.+?\*\* \((easy|medium|hard|project), (\d+) minutes\)\. ", re.MULTILINE)
@@ -187,7 +188,6 @@ def test_a_chapter_is_built_like_the_others(chapter):
 #: What a chapter may have at most; two pages show one figure more.
 LIMITS = {"words": 1300, "figures": 3, "tables": 2, "folded": 5, "long": 0}
 ONE_MORE_FIGURE = {"copula_loss", "stronger_covariance"}
-PART = parts(ROOT)
 WALK = [each for each in CHAPTERS if PART[each.stem] in ("Build it", "Does it help?", "Use it")]
 
 

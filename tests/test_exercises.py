@@ -76,7 +76,8 @@ def minutes() -> list[str]:
         text = page.read_text()
         each = [int(found) for found in level.findall(text)]
         label = re.search(r"^\(([\w-]+)\)=$", text, re.MULTILINE)[1]
-        rows.append(f"| {{ref}}`{label}` | {', '.join(map(str, each))} | {sum(each)} |")
+        if each:
+            rows.append(f"| {{ref}}`{label}` | {', '.join(map(str, each))} | {sum(each)} |")
     return rows
 
 

@@ -14,9 +14,10 @@ import pytest
 from cevit_lib import __version__
 from cevit_lib.runner.notebook import has_sentinel
 from tools import handout, pages
+from tools.form import parts
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTERS = pages.chapters(ROOT)
+CHAPTERS = [page for page in pages.chapters(ROOT) if parts(ROOT)[page.stem] != "Appendix"]
 ONLY_MYST = re.compile(r"\{[\w:+-]+\}`|^`{3,}\{|^:{3,}|^\([\w-]+\)=", re.MULTILINE)
 
 

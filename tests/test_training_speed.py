@@ -1,97 +1,67 @@
-"""What is said of the speed of training, from planted records."""
+"""What the page on speed says and draws, from planted records of the old arms and the new."""
 
+import numpy as np
+import pandas as pd
+import pytest
+
+from cevit_lib.records import load_records
 from studies.fit import speed
 
 
-def planted(part: str, metrics: dict, columns: dict | None = None, **configuration) -> dict:
-    return {
-        "configuration": {"part": part, "machine": "CARD", **configuration},
-        "metrics": metrics,
-        "columns": columns,
+def planted(columns: dict, floor: float | None = None, **configuration) -> dict:
+    metrics = {} if floor is None else {"floor": floor}
+    return {"columns": columns, "metrics": metrics, "configuration": configuration}
+
+
+def arms(*rows: tuple) -> dict:
+    """Columns of a benchmark of the encoder: arm, adapters, compiled with, images a second."""
+    table = pd.DataFrame(rows, columns=["arm", "adapters", "compile", "images_per_second"])
+    return table.assign(precision="bf16").to_dict("list")
+
+
+def test_a_newer_measurement_of_an_arm_replaces_the_older_and_the_floor_is_the_newest():
+    old = arms(("two passes", True, "none", 900.0), ("one pass", True, "default", 2400.0))
+    new = arms(("two passes", True, "none", 1000.0), ("ours", True, "reduce-overhead", 4000.0))
+    new["arm"].append("without adapters")
+    for name, value in (("adapters", False), ("compile", "reduce-overhead"), ("precision", "bf16")):
+        new[name].append(value)
+    new["images_per_second"].append(4100.0)
+    new["pairs"] = [48, 48, 192]
+    table = speed.steps([planted(old, pairs=48), planted(new, floor=20_000.0)])
+    assert table["words"].tolist() == [
+        "a pass for each eye",
+        "both eyes in one pass, compiled",
+        "one product a layer, compiled",
+        "one product a layer, without adapters, compiled, 192 pairs",
+    ]
+    assert table["images_per_second"].tolist() == [1000.0, 2400.0, 4000.0, 4100.0]
+    (line,) = [
+        line for line in speed.draw_steps(table).axes[0].lines if line.get_label() == "floor"
+    ]
+    assert line.get_xdata()[0] == 20_000
+    fit = {"whole_seconds": 100.0, "paper_hours": 4.5, "floor_seconds": 25.0, "times_floor": 4.0}
+    fit |= {"pflop": 20.0, "matrix_tflops": 800.0, "decoding_seconds": 30.0}
+    record = {"metrics": fit, "configuration": {"machine": "CARD"}}
+    assert speed.fit_times(record)["seconds"].tolist() == [16_200.0, 100.0, 30.0, 25.0]
+    fit |= {"decoded_per_second_and_core": 10.0, "read_per_second": 30_000.0}
+    assert speed.say(table, record) == (
+        "The fastest whole step trains 4,000 images a second, 20% of the floor. A complete fit "
+        "takes 100 s on one CARD, 4.0 times its floor: 20.0 PFLOP at 800 TFLOP/s. A core decodes "
+        "10 photographs a second; kept bytes are read at 30,000."
+    )
+
+
+def test_what_is_drawn_of_loss_and_estimate_stands_in_the_records():
+    losses, estimates = speed.newest("likelihood-speed", "device"), load_records("estimation-speed")
+    table = speed.costs(losses, estimates[-1])
+    assert set(table["panel"].value_counts().index) == {
+        "loss, one CPU thread",
+        "loss, GPU, replayed",
+        "estimate, one CPU thread",
     }
-
-
-FULL = planted(
-    "full-fit",
-    {
-        "whole_seconds": 1800.0,
-        "paper_hours": 4.5,
-        "floor_seconds": 60.0,
-        "pflop": 30.0,
-        "matrix_tflops": 500.0,
-        "times_floor": 30.0,
-    },
-    epochs=[2, 3],
-    pairs=1000,
-    batch=48,
-)
-
-
-def test_a_part_without_a_record_is_named_with_its_command():
-    lines = speed.say_speed({}).splitlines()
-    assert len(lines) == len(speed.PARTS)
-    for part, line in zip(speed.PARTS, lines, strict=True):
-        assert line.endswith(f"`python -m benchmarks.training --{part}`")
-
-
-def test_every_part_is_said_with_its_own_numbers():
-    records = {
-        "full-fit": FULL,
-        "two-gpus": planted(
-            "two-gpus",
-            {"times_one_device": {"batch 8": 0.5, "batch 16": 1.75}},
-            {"images_per_second": [2000.0, 1000.0, 400.0, 700.0]},
-        ),
-        "captured": planted(
-            "captured",
-            {"times_compiled": 0.8, "times_one_device": 1.25},
-            {"batch": [8, 8, 8], "images_per_second": [1000.0, 800.0, 1000.0]},
-        ),
-        "grid": planted(
-            "grid",
-            {
-                "fits": 50,
-                "times_one_device": 1.9,
-                "fitting_seconds": [190.0, 100.0],
-                "whole_seconds": [300.0, 200.0],
-            },
-        ),
-        "deterministic": planted(
-            "deterministic",
-            {
-                "eager, free": {
-                    "bit_equal": False,
-                    "epoch_seconds": 2.0,
-                    "peak_gib": 5.0,
-                    "error": None,
-                },
-                "eager, deterministic": {
-                    "bit_equal": None,
-                    "epoch_seconds": None,
-                    "peak_gib": None,
-                    "error": "no room",
-                },
-            },
-        ),
-    }
-    full, two, captured, grid, twice = speed.say_speed(records).splitlines()
-    assert (
-        "2 + 3 epochs of 1,000 pairs" in full
-        and "1800 s, 0.50 hours" in full
-        and "30.0 times the floor" in full
+    own = table[(table["method"] == "fMCEM") & (table["patients"] == 1000)]["ms"]
+    seconds = dict(
+        zip(*(estimates[-1]["columns"][k] for k in ("n", "FastMCEM.seconds")), strict=True)
     )
-    assert (
-        "batch 8: 0.50 times one (2,000 and 1,000" in two
-        and "batch 16: 1.75 times one (400 and 700" in two
-    )
-    assert "steps of 8 pairs" in captured and "1.25 times one (1,000)" in captured
-    assert "0.80 times the speed of the compiled ones on one card (800 and 1,000 images" in captured
-    records["captured"]["metrics"]["times_compiled"] = None  # the row that is not captured failed
-    assert (
-        speed.say_speed({"captured": records["captured"]}).splitlines()[2].endswith("did not run")
-    )
-    assert "1.90 times one (190 and 100 s" in grid and "estimates 300 and 200 s)" in grid
-    assert (
-        "eager, free: not bit-equal, 2.0 s an epoch, 5 GiB" in twice
-        and "eager, deterministic: no room" in twice
-    )
+    assert own.item() == pytest.approx(1e3 * seconds[1000])
+    assert len(speed.draw_costs(table).axes) == 3 and np.isfinite(table["ms"]).all()

@@ -1,110 +1,180 @@
-"""What the records of ``benchmarks/training.py`` say."""
-
-from __future__ import annotations
+"""Pictures of the page on speed: ours, peers and the floor, from the records of ``benchmarks/``."""
 
 from typing import Any
 
-from cevit_lib.errors import ProvenanceError
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from cevit_lib.records import load_records
+from studies.charts import legend_below, lines, panel_size
 
-PARTS = ("full-fit", "two-gpus", "captured", "grid", "deterministic")
+#: Arm of a step -> whose it is, and what it is called.
+ARMS = {
+    "two passes": ("peer", "a pass for each eye"),
+    "peft": ("peer", "peft's three products a layer"),
+    "one pass": ("ours", "both eyes in one pass"),
+    "ours": ("ours", "one product a layer"),
+    "without adapters": ("ours", "one product a layer"),
+    "adapters alone": ("ours", "adapters alone"),
+}
+WHOSE = {"ours": METHODS["exact"].color, "peer": METHODS["empirical"].color}
+#: What a step or a fit costs, and its look: what is compared with, then ours.
+COSTS = {
+    "BCE + MSE": METHODS["empirical"],
+    "copula loss": METHODS["exact"],
+    "earlier public code": METHODS["paper"],
+    "maximum likelihood": METHODS["in-sample"],
+    "fMCEM": METHODS["fmcem"],
+    "EM, rescaled": METHODS["em"],
+    "sampler": METHODS["mcmc"],
+}
+LOSSES = {"heads": "BCE + MSE", "copula": "copula loss"}
+LOSSES["earlier public class"] = "earlier public code"
+ESTIMATORS = {"MaximumLikelihood": "maximum likelihood", "FastMCEM": "fMCEM"}
+ESTIMATORS |= {"ExactEM": "EM, rescaled", "Gibbs": "sampler"}
 
 
-def speed_records() -> dict[str, dict[str, Any]]:
-    """Return the stored record of each part that was measured; of several, the newest."""
-    try:
-        records = load_records("training-speed")
-    except ProvenanceError:
-        return {}
-    return {r["configuration"]["part"]: r for r in sorted(records, key=lambda r: r["created"])}
+def newest(study: str, by: str, **only: Any) -> dict[str, dict]:
+    """Return a study's newest record for each value of a setting."""
+    records = sorted(load_records(study), key=lambda record: record["created"])
+    named = [r for r in records if only.items() <= r["configuration"].items()]
+    return {record["configuration"][by]: record for record in named}
 
 
-def say_speed(records: dict[str, dict[str, Any]]) -> str:
-    """Return one line a part; one without a record is named with the command that measures it."""
-    says = {
-        "full-fit": _full_fit,
-        "two-gpus": _two_devices,
-        "captured": _captured,
-        "grid": _grid,
-        "deterministic": _deterministic,
-    }
-    lines = [
-        says[part](records[part])
-        if part in records
-        else f"not measured yet: `python -m benchmarks.training --{part}`"
-        for part in PARTS
+def step_records() -> list[dict]:
+    """Return the records of the encoder's steps on the card that was measured last, oldest
+    first."""
+    records = sorted(load_records("encoder-speed"), key=lambda record: record["created"])
+    cards = [r for r in records if r["device"]["type"] == "cuda"]
+    return [r for r in cards if r["device"]["name"] == cards[-1]["device"]["name"]]
+
+
+def steps(records: list[dict]) -> pd.DataFrame:
+    """Return one row an arm, its newest: whose it is, its words, images a second, and the floor,
+    where one was measured."""
+    rows = []
+    for record in records:
+        found, shared = pd.DataFrame(record["columns"]), record["configuration"]
+        found = found.assign(floor=record["metrics"].get("floor"))
+        rows.append(found if "pairs" in found else found.assign(pairs=shared["pairs"]))
+    table = pd.concat(rows, ignore_index=True)
+    table[["whose", "words"]] = table["arm"].map(ARMS).tolist()
+    for column, plain, said in (
+        ("adapters", True, lambda _: ", without adapters"),
+        ("precision", "bf16", ", {}".format),
+        ("compile", "none", lambda _: ", compiled"),
+        ("pairs", 48, ", {} pairs".format),
+    ):
+        table["words"] += ["" if value == plain else said(value) for value in table[column]]
+    table = table.drop_duplicates("words", keep="last").sort_values("images_per_second")
+    return table.reset_index(drop=True)
+
+
+@drawn
+def draw_steps(table: pd.DataFrame) -> Figure:
+    """Draw the images a second of every arm, and the floor as a line."""
+    figure, ax = new_figure(0.9 + 0.3 * len(table))
+    look = {"hue": "whose", "palette": WHOSE, "saturation": 1, "ax": ax}
+    sns.barplot(table, x="images_per_second", y="words", **look)
+    for bars in ax.containers:
+        ax.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8)
+    if table["floor"].notna().any():
+        ax.axvline(table["floor"].max(), color=COLORS["ink"], linestyle=":", label="floor")
+    ax.set(xlabel="images a second, forward, backward and optimiser", ylabel="")
+    ax.margins(x=0.12)
+    ax.legend(title="")
+    return figure
+
+
+def fit_times(record: dict) -> pd.DataFrame:
+    """Return seconds of a complete fit: printed, ours, and what the multiplications alone take."""
+    found, machine = record["metrics"], record["configuration"]["machine"]
+    rows = [
+        ("printed, two RTX 4090", 3600 * found["paper_hours"], "peer"),
+        (f"ours, one {machine}", found["whole_seconds"], "ours"),
+        ("floor, the same card", found.get("floor_seconds"), "floor"),
     ]
-    return "\n".join(f"- {line}" for line in lines)
+    if "decoding_seconds" in found:
+        rows.insert(2, ("photographs, decoded once", found["decoding_seconds"], "ours"))
+    return pd.DataFrame(rows, columns=["what", "seconds", "whose"]).dropna()
 
 
-def _full_fit(record: dict) -> str:
-    m, c = record["metrics"], record["configuration"]
-    epochs = " + ".join(map(str, c["epochs"]))
-    told = (
-        f"one complete fit, compiling included ({epochs} epochs of {c['pairs']:,} pairs, a tenth "
-        "of them held out, "
-        f"batch {c['batch']}) on one {c['machine']}: {m['whole_seconds']:.0f} s, "
-        f"{m['whole_seconds'] / 3600:.2f} hours (printed: {m['paper_hours']:g} hours on two RTX "
-        "4090)"
-    )
-    if m.get("floor_seconds"):
-        told += (
-            f"; its {m['pflop']:.1f} PFLOP would take {m['floor_seconds']:.0f} s at the "
-            f"{m['matrix_tflops']:.0f} "
-            f"TFLOP/s of a large bf16 product: {m['times_floor']:.1f} times the floor"
-        )
-    return told
+@drawn
+def draw_fit(table: pd.DataFrame) -> Figure:
+    """Draw the seconds of a complete fit on a logarithmic axis."""
+    figure, ax = new_figure(0.8 + 0.35 * len(table))
+    look = {"hue": "whose", "palette": WHOSE | {"floor": COLORS["ink"]}, "legend": False}
+    sns.stripplot(table, x="seconds", y="what", jitter=False, size=9, ax=ax, **look)
+    for place, seconds in enumerate(table["seconds"]):
+        ax.text(1.15 * seconds, place, f"{seconds:,.0f} s", va="center", fontsize=9)
+    ax.set(xscale="log", xlim=(10, 1e5), ylabel="")
+    return figure
 
 
-def _two_devices(record: dict) -> str:
-    speeds, parts = record["columns"]["images_per_second"], []
-    for k, (batch, ratio) in enumerate(record["metrics"]["times_one_device"].items()):
-        if ratio is None:
-            parts.append(f"{batch}: did not run")
-            continue
-        one, two = speeds[2 * k : 2 * k + 2]
-        parts.append(f"{batch}: {ratio:.2f} times one ({one:,.0f} and {two:,.0f} images a second)")
-    return f"two {record['configuration']['machine']} inside one fit, the same steps: " + "; ".join(
-        parts
-    )
+def costs(losses: dict[str, dict], estimates: dict) -> pd.DataFrame:
+    """Return milliseconds of the loss on both devices and of an estimate, by number of
+    patients."""
+    shown = {("cpu", "eager"): "loss, one CPU thread", ("cuda", "captured"): "loss, GPU, replayed"}
+    rows = [
+        (shown[place], LOSSES[name], row["n"], value)
+        for record in losses.values()
+        for row in record["metrics"]["table"]
+        for name, value in row["milliseconds"].items()
+        if (place := (row["device"], row["mode"])) in shown
+        if row["dtype"] == "float32" and name in LOSSES
+    ]
+    columns = estimates["columns"]
+    for name, words in ESTIMATORS.items():
+        for n, seconds in zip(columns["n"], columns[f"{name}.seconds"], strict=True):
+            rows.append(("estimate, one CPU thread", words, n, 1e3 * (seconds or float("nan"))))
+    return pd.DataFrame(rows, columns=["panel", "method", "patients", "ms"]).dropna()
 
 
-def _captured(record: dict) -> str:
-    batch, m = record["columns"]["batch"][0], record["metrics"]
-    told = f"steps of {batch} pairs recorded as CUDA graphs "
-    told += "(`TORCHINDUCTOR_CUDAGRAPHS=1` before a compiled fit): "
-    if None in (m["times_compiled"], m["times_one_device"]):
-        return told + "did not run"
-    compiled, one, two = record["columns"]["images_per_second"]
-    return told + (
-        f"{m['times_compiled']:.2f} times the speed of the compiled ones on one card ({one:,.0f} "
-        "and "
-        f"{compiled:,.0f} images a second), and two cards are {m['times_one_device']:.2f} times "
-        "one "
-        f"({two:,.0f})"
-    )
+def say(table: pd.DataFrame, record: dict) -> str:
+    """Return what a page's figures come to: the fastest step and the whole fit, beside their
+    floors."""
+    found, machine = record["metrics"], record["configuration"]["machine"]
+    whole = table[~table["words"].str.contains("without adapters|adapters alone")]
+    best = whole.iloc[-1]
+    told = f"The fastest whole step trains {best['images_per_second']:,.0f} images a second"
+    if pd.notna(best["floor"]):
+        told += f", {best['images_per_second'] / best['floor']:.0%} of the floor"
+    told += f". A complete fit takes {found['whole_seconds']:.0f} s on one {machine}"
+    if found.get("floor_seconds"):
+        told += f", {found['times_floor']:.1f} times its floor: {found['pflop']:.1f} PFLOP at "
+        told += f"{found['matrix_tflops']:.0f} TFLOP/s"
+    if "decoded_per_second_and_core" in found:
+        told += f". A core decodes {found['decoded_per_second_and_core']:.0f} photographs a second;"
+        told += f" kept bytes are read at {found['read_per_second']:,.0f}"
+    return told + "."
 
 
-def _grid(record: dict) -> str:
-    m = record["metrics"]
-    (one, two), (all_of_one, all_of_two) = m["fitting_seconds"], m["whole_seconds"]
-    return (
-        f"{m['fits']} fits of the simulation study, one arm each, on two "
-        f"{record['configuration']['machine']}: "
-        f"{m['times_one_device']:.2f} times one ({one:.0f} and {two:.0f} s of fitting; with "
-        "start-up, compiling, "
-        f"its check and estimates {all_of_one:.0f} and {all_of_two:.0f} s)"
-    )
+@drawn
+def draw_costs(table: pd.DataFrame) -> Figure:
+    """Draw the milliseconds of loss and estimate on logarithmic axes."""
+    apart = {"sharex": False, "sharey": False, **panel_size(3, 2.6)}
+    grid = lines(table, ["patients", "ms"], COSTS, col="panel", **apart)
+    grid.set(xscale="log", yscale="log").set_axis_labels("patients", "milliseconds")
+    for ax in grid.axes.flat:
+        low, high = np.log10(ax.get_ylim())
+        ax.set_ylim(10 ** np.floor(low), 10 ** np.ceil(high))  # whole decades, which are labelled
+    return legend_below(grid.figure, 4)
 
 
-def _deterministic(record: dict) -> str:
-    parts = []
-    for name, m in record["metrics"].items():
-        equal = "bit-equal" if m["bit_equal"] else "not bit-equal"
-        ran = (
-            None
-            if m["error"]
-            else f"{equal}, {m['epoch_seconds']:.1f} s an epoch, {m['peak_gib'] or 0:.0f} GiB"
-        )
-        parts.append(f"{name}: {ran or m['error']}")
-    return f"two runs of one seed on one {record['configuration']['machine']}: " + "; ".join(parts)
+def fits_inside(records: dict[str, dict]) -> pd.DataFrame:
+    """Return what more cards, replayed graphs and bit-equal reruns do to the epochs of one fit."""
+    parts = [
+        pd.DataFrame(r["columns"])
+        for r in records.values()
+        if "epoch_seconds" in (r["columns"] or {})
+    ]
+    named = {"processes": "cards", "batch": "pairs a step", "captured": "replayed"}
+    named |= {"compiled": "compiled", "deterministic": "deterministic"}
+    named["images_per_second"] = "images a second"
+    table = pd.concat(parts)[list(named)].rename(columns=named)
+    table["replayed"] = table["replayed"].eq(True)
+    table = table.groupby(list(table.columns[:-1]))["images a second"].max().reset_index()
+    return table

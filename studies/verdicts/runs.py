@@ -194,7 +194,7 @@ private(
     "Training takes about 4.5 hours on two RTX 4090.",
     "cannot be tested: such cards are not at hand; the time of a full-size fit on another is told",
     "training-speed",
-    "simulation.html#foretold-and-found",
+    "speed.html#fig-speed-fit",
 )
 def hours(evidence):
     fits = evidence.records("training-speed", part="full-fit")
