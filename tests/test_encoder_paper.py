@@ -98,7 +98,7 @@ def test_both_styles_of_the_benchmark_compute_the_same(images, monkeypatch):
 
 
 def test_masked_autoencoder_scores_hidden_patches_only():
-    from studies.encoder.masked_autoencoder import MaskedAutoencoder, augment
+    from studies.photographs.masked_autoencoder import MaskedAutoencoder, augment
 
     torch.manual_seed(0)
     size = dict(img_size=64, embed_dim=48, depth=3, num_heads=3, num_classes=0)

@@ -1,7 +1,4 @@
-"""Figures of the page on the network: its two lanes, what links the eyes; and eyes on a plane."""
-
-from collections.abc import Sequence
-from typing import Any
+"""Figures of the page on the network: its two lanes, and what links the eyes."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from cevit_lib.clinic.style import COLORS, drawn, new_figure
-from studies.charts import legend_below, panel_size
 from studies.overview import draw_arrow, draw_box
 
 
@@ -98,77 +94,3 @@ def links(network: np.ndarray, losses: dict[str, np.ndarray]) -> Figure:
         ax.tick_params(axis="x", rotation=90, length=0, labelsize=8)
         ax.tick_params(axis="y", rotation=0, length=0, labelsize=8)
     return figure
-
-
-def _eyes(record: dict, views: Sequence[str]) -> pd.DataFrame:
-    """Return one row an eye and view of a record of the study "embedding", with its t-SNE
-    coordinates.
-    """
-    table = pd.DataFrame(record["columns"])
-    words = {0: "field 22 dB or more", 1: "field below 22 dB"}
-    place = ["first coordinate", "second coordinate"]
-    parts = [
-        table[[f"{view}: first", f"{view}: second"]]
-        .astype(float)
-        .set_axis(place, axis=1)
-        .assign(view=view, eye=table["eye"], test=table.get("test", False))
-        .assign(field=table["binary"].astype(int).map(words))
-        for view in views
-    ]
-    return pd.concat(parts)
-
-
-def _cloud(data: pd.DataFrame, color: str, label: str) -> None:
-    """Draw eyes and the contours of their density; eyes of test patients have a rim."""
-    look = {"x": "first coordinate", "y": "second coordinate", "color": color}
-    sns.kdeplot(data, **look, levels=6, linewidths=1, linestyles="-" if label == "OS" else "--")
-    look["marker"] = "o" if label == "OS" else "s"
-    sns.scatterplot(data, **look, s=10, alpha=0.6, linewidth=0, label=label, legend=False)
-    test = data[data["test"].astype(bool)]
-    if len(test):
-        sns.scatterplot(test, **look, s=35, edgecolor="black", label=f"{label}, test", legend=False)
-
-
-def _planes(rows: pd.DataFrame, **facets: Any) -> sns.FacetGrid:
-    grid = sns.FacetGrid(
-        rows, hue="eye", hue_order=["OS", "OD"], palette=COLORS, **facets, **panel_size(2, 2.9)
-    )
-    return grid.map_dataframe(_cloud).set(xticks=[], yticks=[])
-
-
-@drawn
-def eyes_on_a_plane(
-    record: dict, views: Sequence[str] = ("as photographed", "left mirrored")
-) -> Figure:
-    """Contours of the density of t-SNE coordinates, one column an eye, one row a view.
-
-    Parameters
-    ----------
-    record : dict
-        Of the study "embedding".
-    views : sequence of str
-        Beginnings of the record's columns.
-    """
-    grid = _planes(
-        _eyes(record, views),
-        row="view",
-        col="eye",
-        sharex="row",
-        sharey="row",
-        col_order=["OS", "OD"],
-    )
-    grid.set_axis_labels("first coordinate", "second coordinate")
-    return grid.set_titles("{row_name}: {col_name}").figure
-
-
-@drawn
-def eyes_by_class(record: dict, view: str = "left mirrored") -> Figure:
-    """Contours of both eyes together, one panel a class of the binary response; eyes of test
-    patients have a rim.
-    """
-    rows = _eyes(record, [view])
-    counts = rows.groupby("field")["eye"].value_counts().unstack(fill_value=0)
-    words = {name: f"{name} ({row['OS']} OS, {row['OD']} OD)" for name, row in counts.iterrows()}
-    grid = _planes(rows.replace({"field": words}), col="field")
-    grid.set_axis_labels("first coordinate", "second coordinate").set_titles("{col_name}")
-    return legend_below(grid.figure, columns=4)

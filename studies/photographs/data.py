@@ -16,7 +16,7 @@ from cevit_lib.errors import DataError
 from cevit_lib.paths import data_folder
 from cevit_lib.records import rounded
 from cevit_lib.training import streams
-from studies.encoder.embedding import all_photographs
+from studies.photographs.embedding import all_photographs
 from studies.your_eyes.practice import draw_eye
 
 SYNTHETIC_PATIENTS = 48  # every half, fold and part of a fold is then equally large, as in GRAPE

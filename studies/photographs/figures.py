@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 
 from cevit_lib.clinic.report_figures import plot_correlation
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
-from studies.charts import ZERO, differences
-from studies.encoder.figures import eyes_by_class
+from studies.charts import ZERO, differences, legend_below, panel_size
 from studies.photographs.settings import ARMS
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ COLOR = {
     for adapters in ("", ", adapters")
 }
 PAIRS = {"own": COLORS["both"], "strangers'": COLORS["grey"]}
+PLACE = {f"CeViT-A: {axis}": f"{axis} coordinate" for axis in ("first", "second")}
+FIELDS = {0: "not below", 1: "below"}
 RESPONSES = ["RNFL left", "RNFL right", "field left", "field right"]
 
 
@@ -72,13 +74,34 @@ def plot_disruption(rows: pd.DataFrame) -> Figure:
     return figure
 
 
+@drawn
 def plot_plane(record: dict) -> Figure:
-    """Draw the class tokens of all eyes in one CeViT-A on a plane by t-SNE, as in
-    the paper: contours of left and right eyes, one panel a class.
+    """Draw the class tokens of all eyes in one CeViT-A on a plane by t-SNE, as in the paper:
+    contours of left and right eyes, one panel a class; eyes of test patients have a rim.
 
     Parameters
     ----------
     record : dict
         Of ``tables.shown_plane``.
     """
-    return eyes_by_class(record, "CeViT-A")
+    table = pd.DataFrame(record["columns"]).rename(columns=PLACE)
+    counts = table.groupby("binary")["eye"].value_counts().unstack(fill_value=0)
+    titles = {
+        label: f"field {FIELDS[label]} 22 dB ({row['OS']} OS, {row['OD']} OD)"
+        for label, row in counts.iterrows()
+    }
+    table["field"] = table["binary"].map(titles)
+    eyes = {"hue": "eye", "hue_order": ["OS", "OD"], "palette": COLORS}
+    grid = sns.FacetGrid(table, col="field", **eyes, **panel_size(2, 2.9))
+    grid.map_dataframe(_cloud).set(xticks=[], yticks=[]).set_titles("{col_name}")
+    return legend_below(grid.figure, columns=4)
+
+
+def _cloud(data: pd.DataFrame, color: str, label: str) -> None:
+    """Draw eyes and the contours of their density."""
+    look = dict(zip("xy", PLACE.values(), strict=True)) | {"color": color}
+    sns.kdeplot(data, **look, levels=6, linewidths=1, linestyles="-" if label == "OS" else "--")
+    look["marker"] = "o" if label == "OS" else "s"
+    sns.scatterplot(data, **look, s=10, alpha=0.6, linewidth=0, label=label, legend=False)
+    test = data[data["test"].astype(bool)]
+    sns.scatterplot(test, **look, s=35, edgecolor="black", label=f"{label}, test", legend=False)

@@ -30,7 +30,6 @@ from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective, Renewal, Source, matched
 from cevit_lib.training.side_by_side import SideBySide
-from studies.encoder.embedding import class_tokens, on_a_plane, points
 from studies.photographs.data import (
     facts,
     left_out_parts,
@@ -39,6 +38,7 @@ from studies.photographs.data import (
     predictions_of,
     strangers,
 )
+from studies.photographs.embedding import class_tokens, on_a_plane, points
 from studies.photographs.pretraining import encoder_of
 from studies.photographs.settings import grid
 from studies.simulation.fits import Clock, scores

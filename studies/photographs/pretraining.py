@@ -26,8 +26,8 @@ from cevit_lib.errors import DataError
 from cevit_lib.paths import project_root, whole_file
 from cevit_lib.records import record_id, rounded, scratch_folder
 from cevit_lib.training import find_device
-from studies.encoder.masked_autoencoder import Pretraining, build_encoder, pretrain_together
 from studies.photographs.data import all_images, half_of, load_eyes, without_half
+from studies.photographs.masked_autoencoder import Pretraining, build_encoder, pretrain_together
 from studies.photographs.settings import base_of
 from studies.study import Fit, Study
 
