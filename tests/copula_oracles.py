@@ -23,6 +23,15 @@ def double(values):
     return torch.as_tensor(values, dtype=torch.float64)
 
 
+def patients(correlation, p0, n, rng):
+    """Draw outputs and responses (n, p) of this copula, continuous ones first, of scale 2."""
+    p = len(correlation)
+    scores = rng.multivariate_normal(np.zeros(p), correlation, size=n)
+    outputs = rng.standard_normal((n, p))
+    labels = scores[:, p0:] + ndtri(expit(outputs[:, p0:])) > 0  # 1 where its latent score is high
+    return double(outputs), double(np.c_[outputs[:, :p0] + 2 * scores[:, :p0], labels])
+
+
 def nodes(low, high, count=120):
     """Return Gauss-Legendre nodes and weights on [low, high]; +-inf is cut at +-12."""
     low, high = max(low, -12.0), min(high, 12.0)

@@ -3,24 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from copula_oracles import patients
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.errors import DataError, LabelError
 from cevit_lib.estimation import estimate_many
 from cevit_lib.estimation.mle import log_likelihood_and_score
 from cevit_lib.estimation.observed import observe
-from cevit_lib.normal import log_bivariate_normal_cdf, normal_score
+from cevit_lib.normal import log_bivariate_normal_cdf
 from cevit_lib.normal.wedge import log_wedge_curvatures, log_wedge_slopes
-
-
-def patients(correlation, n: int, rng: np.random.Generator):
-    """Draw outputs and responses (n, p) of this copula, the last two binary."""
-    p0 = len(correlation) - 2
-    z = rng.multivariate_normal(np.zeros(p0 + 2), correlation, size=n)
-    outputs = rng.standard_normal((n, p0 + 2))
-    scores = normal_score(torch.from_numpy(outputs[:, p0:])).numpy()
-    y = np.concatenate([outputs[:, :p0] + 2 * z[:, :p0], z[:, p0:] + scores > 0], 1)
-    return torch.from_numpy(outputs), torch.from_numpy(y)
 
 
 def random_correlation(p: int, rng: np.random.Generator) -> np.ndarray:
@@ -32,7 +23,7 @@ def random_correlation(p: int, rng: np.random.Generator) -> np.ndarray:
 def members():
     rng = np.random.default_rng(20)
     sizes = (800, 120, 300, 800)
-    pairs = [patients(random_correlation(4, rng), n, rng) for n in sizes]
+    pairs = [patients(random_correlation(4, rng), 2, n, rng) for n in sizes]
     return [each for each, _ in pairs], [each for _, each in pairs]
 
 
@@ -55,7 +46,7 @@ def test_the_score_vanishes_at_every_member_whatever_its_size(members):
 @pytest.mark.parametrize("p0", [0, 1, 3])
 def test_any_number_of_lengths_beside_two_labels(p0):
     rng = np.random.default_rng(21 + p0)
-    outputs, y = patients(random_correlation(p0 + 2, rng), 400, rng)
+    outputs, y = patients(random_correlation(p0 + 2, rng), p0, 400, rng)
     (parameters,), converged, _ = estimate_many([outputs], [y])
     assert converged.all() and largest_score(outputs, y, parameters) < 1e-7
 

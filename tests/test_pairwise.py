@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, logit
-from scipy.stats import norm
+from copula_oracles import patients
 
 from cevit_lib.copula import (
     MOST_TOGETHER,
@@ -25,25 +24,21 @@ def exchangeable(p: int, rho: float) -> torch.Tensor:
     return torch.full((p, p), rho, dtype=torch.float64).fill_diagonal_(1)
 
 
-def patients(n: int, p0: int, p1: int, rho: float, seed: int = 0):
+def with_holes(n: int, p0: int, p1: int, rho: float):
     """Outputs, and responses of a copula with one correlation; a tenth is not observed."""
-    rng, p = np.random.default_rng(seed), p0 + p1
-    outputs = np.c_[rng.normal(size=(n, p0)), logit(rng.uniform(0.2, 0.8, size=(n, p1)))]
-    scores = rng.multivariate_normal(np.zeros(p), exchangeable(p, rho).numpy(), n)
-    # a label is 1 where its latent score is high
-    labels = norm.cdf(-scores[:, p0:]) < expit(outputs[:, p0:])
-    y = np.c_[outputs[:, :p0] + 2 * scores[:, :p0], labels]
-    y[rng.uniform(size=y.shape) < 0.1] = NAN
-    return torch.from_numpy(outputs), torch.from_numpy(y)
+    rng = np.random.default_rng(0)
+    outputs, y = patients(exchangeable(p0 + p1, rho).numpy(), p0, n, rng)
+    y[torch.from_numpy(rng.uniform(size=y.shape)) < 0.1] = NAN
+    return outputs, y
 
 
 def test_with_two_labels_and_with_independent_ones_it_is_the_whole_likelihood():
-    outputs, y = patients(40, 2, 2, 0.4)
+    outputs, y = with_holes(40, 2, 2, 0.4)
     parameters = CopulaParameters(exchangeable(4, 0.4), [2.0, 2.0])
     torch.testing.assert_close(
         PairwiseCopulaLoss(parameters)(outputs, y), CopulaLoss(parameters)(outputs, y)
     )
-    outputs, y = patients(40, 1, 3, 0.4)
+    outputs, y = with_holes(40, 1, 3, 0.4)
     blocks = torch.block_diag(torch.ones(1, 1), torch.eye(3)).double()
     alone = CopulaParameters(blocks, [2.0])
     torch.testing.assert_close(PairwiseCopulaLoss(alone)(outputs, y), CopulaLoss(alone)(outputs, y))
@@ -51,7 +46,7 @@ def test_with_two_labels_and_with_independent_ones_it_is_the_whole_likelihood():
 
 def test_other_parameters_make_another_loss_and_come_back_from_its_state():
     """Training in one stage renews them after an epoch, and a checkpoint brings them back."""
-    outputs, y = patients(30, 2, 5, 0.5)
+    outputs, y = with_holes(30, 2, 5, 0.5)
     first, second = (CopulaParameters(exchangeable(7, rho), [2.0, 2.0]) for rho in (0.1, 0.5))
     loss, again = copula_loss(first), copula_loss(first)
     before, wanted = loss(outputs, y), copula_loss(second)(outputs, y)
@@ -63,7 +58,7 @@ def test_other_parameters_make_another_loss_and_come_back_from_its_state():
 
 
 def test_three_labels_in_pairs_are_the_sum_of_their_pairs():
-    outputs, y = patients(30, 1, 3, 0.5)
+    outputs, y = with_holes(30, 1, 3, 0.5)
     parameters = CopulaParameters(exchangeable(4, 0.5), [2.0])
     total = -(1 - 3 / 2) * log_density(outputs[:, :1], y[:, :1], parameters.margin([0]))
     for pair in ([0, 1, 2], [0, 1, 3], [0, 2, 3]):
@@ -84,7 +79,7 @@ def test_the_copula_stage_takes_pairs_from_five_labels_on():
 
 @pytest.mark.parametrize("p0, p1", [(2, 0), (1, 1), (0, 2)])
 def test_of_two_responses_it_is_maximum_likelihood(p0, p1):
-    outputs, y = patients(400, p0, p1, 0.5)
+    outputs, y = with_holes(400, p0, p1, 0.5)
     y = torch.where(y.isnan().any(1, keepdim=True), NAN, y)  # whole pairs or nothing
     kept = ~y.isnan().any(1)
     ours, theirs = (
@@ -96,7 +91,7 @@ def test_of_two_responses_it_is_maximum_likelihood(p0, p1):
 
 
 def test_twelve_labels_and_two_lengths_are_estimated_where_nothing_else_can():
-    outputs, y = patients(3000, 2, 12, 0.5)
+    outputs, y = with_holes(3000, 2, 12, 0.5)
     found = PairwiseLikelihood().fit(outputs, y, continuous=2)
     error = (found.parameters_.correlation - exchangeable(14, 0.5)).abs()
     assert (
@@ -110,7 +105,7 @@ def test_twelve_labels_and_two_lengths_are_estimated_where_nothing_else_can():
 
 def test_an_update_needs_only_the_dimensions_of_what_was_measured():
     """Twelve labels have no joint probability here; with one length and two labels one has."""
-    outputs, y = patients(5, 2, 12, 0.5)
+    outputs, y = with_holes(5, 2, 12, 0.5)
     parameters = CopulaParameters(exchangeable(14, 0.5), [2.0, 2.0])
     told = torch.full_like(y, NAN)
     told[:, 1], told[:, 3], told[:, 5] = 0.3, 1.0, 0.0
