@@ -276,9 +276,9 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(
     "layout, tasks, responses",
     [
         (
-            {"continuous": {"AL": "axial_length", "SE": "se"}},
+            {"continuous": {"SE": "se", "se": "axial_length"}},
             ("continuous", "continuous"),
-            ("AL_OS", "AL_OD", "SE_OS", "SE_OD"),
+            ("SE_OS", "SE_OD", "se_OS", "se_OD"),  # names differ in case only
         ),
         ({"binary": {"HM": "se <= -6"}}, ("binary",), ("HM_OS", "HM_OD")),
         (
@@ -310,6 +310,8 @@ def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, 
     table = read(tmp_path / "new.csv")
     assert len(table) == 30 and table.filter(like="updated").notna().any().any()
     assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"<tr><td>{name}</td>" in page for name in responses)
 
 
 def test_intervals_are_normal_before_and_exact_after_a_measurement():
