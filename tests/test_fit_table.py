@@ -311,7 +311,7 @@ def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, 
     assert len(table) == 30 and table.filter(like="updated").notna().any().any()
     assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
     page = (tmp_path / "report.html").read_text()
-    assert all(f"<tr><td>{name}</td>" in page for name in responses)
+    assert page.count(": value, 95 % interval") == len(tasks)
 
 
 def test_intervals_are_normal_before_and_exact_after_a_measurement():
