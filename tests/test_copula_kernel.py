@@ -13,8 +13,7 @@ import torch
 from copula_oracles import GAMMA, SCALE
 
 from cevit_lib.copula import CopulaLoss, CopulaParameters, likelihood_constants, log_density
-from cevit_lib.copula.conditioning import all_patterns, prepared
-from cevit_lib.normal.central import PlackettNodes
+from cevit_lib.copula.conditioning import all_patterns
 
 PAPER = CopulaParameters(GAMMA, SCALE)
 OPPOSED = CopulaParameters([[1, 0.2, -0.5], [0.2, 1, -0.8], [-0.5, -0.8, 1]], [0.7])
@@ -98,10 +97,6 @@ def test_the_kernel_hides_no_broken_output(interpreted):
     _, (value, gradient) = interpreted[-1]
     assert torch.isnan(value[:2]).all() and not torch.isfinite(value[2])
     assert torch.isnan(gradient[:2]).any(1).all()
-
-
-def test_no_kernel_without_its_device():
-    assert isinstance(prepared(likelihood_constants(PAPER)), PlackettNodes)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -43,14 +43,6 @@ def test_empirical_loss_is_squared_error_plus_cross_entropy_with_the_right_sign(
     assert EmpiricalLoss()(right, target) < EmpiricalLoss()(wrong, target)
 
 
-def test_empirical_loss_skips_what_is_missing():
-    values = X.clone().requires_grad_()
-    rows = EmpiricalLoss(reduction="none")(values, HOLES)
-    rows.sum().backward()
-    assert (values.grad[torch.isnan(HOLES)] == 0).all() and torch.isfinite(values.grad).all()
-    assert rows[3] == 0 and rows[2] == EmpiricalLoss(reduction="none")(X, Y)[2]
-
-
 def test_identity_correlation_has_the_gradient_of_the_empirical_loss():
     """With Gamma = I and sigma^2 = 1/2 the two losses differ by a constant."""
     half = CopulaParameters.independent([0.5**0.5] * 2, 2)

@@ -70,16 +70,3 @@ def test_shrink_is_exact_and_never_silent():
     for wrong in ({"weight": 1.5}, {"minimum_eigenvalue": 1.5}):
         with pytest.raises(ValueError, match="must lie in"):
             parameters.shrink(**wrong)
-
-
-def test_round_trip_and_moves():
-    parameters = CopulaParameters(
-        torch.tensor(GAMMA, dtype=torch.float64), torch.tensor([0.1 + 0.2])
-    )
-    again = CopulaParameters.from_dict(parameters.to_dict())
-    assert torch.equal(again.correlation, parameters.correlation)
-    assert torch.equal(again.scale, parameters.scale.double())
-    assert parameters.to(torch.float32).correlation.dtype == torch.float32
-    assert torch.equal(
-        CopulaParameters.independent([1.0, 2.0], 3).correlation, torch.eye(5, dtype=torch.float64)
-    )

@@ -446,8 +446,3 @@ def test_a_full_disk_leaves_no_half_model(saved, tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="the disk is full: could not write .*model"):
         save_model(fit, tmp_path / "model")
     assert not list(tmp_path.iterdir())
-
-
-def test_an_incomplete_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match="model.json is missing"):
-        load_model(tmp_path)
