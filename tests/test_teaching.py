@@ -41,7 +41,7 @@ def known(tmp_path_factory) -> dict:
     live = "<style></style><svg></svg><script>move()</script>"
     drawn = {"image/svg+xml": SVG, "text/plain": "Figure"}
     cells = [new_markdown_cell(words.replace("'''", "```")), figure("fig-a", **drawn)]
-    cells.append(figure("fig-live", **{"text/html": live, "image/png": "aGk="}))
+    cells.append(figure("fig-live", **{"text/html": live, "image/svg+xml": SVG}))
     page = tmp_path_factory.mktemp("page") / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
     return teaching.panels([page])
