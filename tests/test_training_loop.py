@@ -26,6 +26,7 @@ from cevit_lib.errors import (
 )
 from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up
 from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled
+from cevit_lib.training.loop import Batches
 from cevit_lib.training.seeds import reproducible
 
 QUICK, COMPILED = Recipe(2, 1e-3, 16), Recipe(2, 1e-3, 16, compiled=True)
@@ -234,7 +235,17 @@ def test_what_is_wrong_with_the_data_is_not_laid_at_the_compilers_door(data, mon
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     broken = data.load()
     broken[3] = float("nan")
-    monkeypatch.setattr(type(data), "load", lambda self, rows=slice(None): broken[rows])
+    data = data.replace(images=broken)
     with warnings.catch_warnings(), pytest.raises(TrainingError, match="images of patient"):
         warnings.simplefilter("error")
         warm_up(data, COMPILED)
+
+
+def test_bytes_lie_on_the_device_as_bytes_and_are_read_as_the_same_numbers(data, monkeypatch):
+    stored = torch.randint(0, 256, data.images.shape, dtype=torch.uint8)
+    rows, data = np.array([5, 0]), data.replace(images=stored)
+    images = Batches(data, torch.device("cpu"))
+    assert images.resident.dtype == torch.uint8 and torch.equal(images[rows], data.load(rows))
+    monkeypatch.setattr("cevit_lib.training.loop.RESIDENT_BYTES", stored.numel() - 1)
+    by_batch = Batches(data, torch.device("cpu"))
+    assert by_batch.resident is None and torch.equal(by_batch[rows], data.load(rows))

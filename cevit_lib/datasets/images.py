@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -139,6 +140,8 @@ class ImageFiles:
     mirrored: tuple[bool, ...]
     cache: Path | None = field(default_factory=cache_folder)
 
+    dtype: ClassVar[torch.dtype] = torch.uint8
+
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
         """``(n, domains, channels, height, width)``, as of a tensor."""
@@ -168,6 +171,10 @@ class ImageFiles:
     def digest(self) -> bytes:
         """Hash the bytes of all files, with size and mirroring, in their order."""
         total = hashlib.sha256(f"{self.size} {self.mirrored}".encode())
-        for path in chain.from_iterable(self.paths):
-            total.update(hashlib.sha256(path.read_bytes()).digest() if path else b"none")
+
+        def one(path: Path | None) -> bytes:
+            return hashlib.sha256(path.read_bytes()).digest() if path else b"none"
+
+        with ThreadPoolExecutor(granted_cores()) as pool:
+            total.update(b"".join(pool.map(one, chain.from_iterable(self.paths))))
         return total.digest()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cevit_lib.datasets import PairedEyes
+from cevit_lib.datasets.paired import numbers
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training.algorithm import Stage, Trainer
 from cevit_lib.training.checkpoint import Checkpoint, Progress
@@ -54,19 +55,21 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
 
 
 class Batches:
-    """Images of a data set on a device, by row number; read once when they fit, else by batch."""
+    """Images of a data set by row number; they lie on the device, as bytes if they are, when they
+    fit, and are else read by batch."""
 
     def __init__(self, data: PairedEyes, device: torch.device) -> None:
         self.data, self.device, room = data, device, RESIDENT_BYTES
         if device.type == "cuda":  # a quarter of what is free, if that is more
             room = max(room, torch.cuda.mem_get_info(device)[0] // 4)
-        small = 4 * int(np.prod(data.images.shape)) <= room
-        self.resident = data.load().to(device) if small else None
+        each = min(data.images.dtype.itemsize, 4)
+        small = each * int(np.prod(data.images.shape)) <= room
+        self.resident = data.stored().to(device) if small else None
 
     def __getitem__(self, rows: np.ndarray) -> Tensor:
         if self.resident is None:
-            return self.data.load(rows).to(self.device, non_blocking=True)
-        return self.resident[torch.as_tensor(rows, device=self.device)]
+            return numbers(self.data.stored(rows).to(self.device, non_blocking=True))
+        return numbers(self.resident[torch.as_tensor(rows, device=self.device)])
 
     def inputs(self, model: nn.Module, rows: np.ndarray) -> tuple[Tensor, ...]:
         """Return what a network takes: images, and covariates where it has a place for them."""
