@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import t
 
 from cevit_lib.paths import results_folder
-from cevit_lib.records import badge, load_records
+from cevit_lib.records import load_records
 from cevit_lib.records.store import remedy
 from studies.study import Grid, find
 from studies.verdicts.later import LATE, PLATEAU
@@ -263,12 +263,6 @@ def sigmas(records: list[dict]) -> pd.DataFrame:
 def state(grid: Grid) -> dict:
     """Return what a figure says of its grid."""
     return {"note": grid.note, "smoke": grid.smoke}
-
-
-def provenance(grids: dict[str, Grid]) -> str:
-    """Return a Markdown list of the grids, their folds and where their records come from."""
-    made = {g.study: badge(g.records) if g.records else "not run yet" for g in grids.values()}
-    return "\n".join(f"- `{g.study}`, {g.note}: {made[g.study]}" for g in grids.values())
 
 
 def missing(grid: Grid) -> str:
