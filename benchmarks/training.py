@@ -133,7 +133,7 @@ def photographed(setting: dict, folder: Path) -> PairedEyes:
     signal, y = responses(setting["pairs"])
     levels = np.linspace(-3, 3, setting["photographs"])
     files = [folder / f"{k}.jpg" for k in range(len(levels))]
-    Parallel(granted_cores())(
+    Parallel(granted_cores(), prefer="threads")(
         delayed(take)(path, level, setting["camera"])
         for path, level in zip(files, levels, strict=True)
     )
