@@ -150,7 +150,7 @@ def say(table: pd.DataFrame, record: dict) -> str:
     if found.get("floor_seconds"):
         told += f", {found['times_floor']:.1f} times its floor: {found['pflop']:.1f} PFLOP at "
         told += f"{found['matrix_tflops']:.0f} TFLOP/s"
-    if "decoded_per_second_and_core" in found:
+    if "decoding_seconds" in found:
         told += f". A core decodes {found['decoded_per_second_and_core']:.0f} photographs a second;"
         told += f" kept bytes are read at {found['read_per_second']:,.0f}"
     return told + "."
