@@ -13,7 +13,6 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 from setuptools import find_packages
 
 from cevit_lib import __version__
@@ -24,23 +23,8 @@ PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
-def locked() -> dict[str, list[Requirement]]:
-    """Name -> lines of the lock (a package may have one line for each platform)."""
-    lines: dict[str, list[Requirement]] = {}
-    for line in (ROOT / "requirements.lock").read_text().splitlines():
-        line = line.split(" #")[0].strip()
-        if line and not line.startswith(("#", "-")):
-            requirement = Requirement(line)
-            lines.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    return lines
-
-
-def pinned(requirement: Requirement) -> Version:
-    (specifier,) = requirement.specifier
-    assert specifier.operator == "==", f"{requirement} is not pinned by =="
-    return Version(specifier.version)
-
-
+LINES = re.sub(r" *#.*", "", (ROOT / "requirements.lock").read_text()).splitlines()
+LOCKED = [Requirement(line) for line in LINES if line and not line.startswith("-")]
 DIRECT = [
     Requirement(text) for group in (PROJECT["dependencies"], *EXTRAS.values()) for text in group
 ]
@@ -48,23 +32,20 @@ DIRECT = [
 
 @pytest.mark.parametrize("wanted", DIRECT, ids=lambda wanted: wanted.name)
 def test_every_direct_dependency_is_locked_within_its_range(wanted):
-    lines = locked().get(canonicalize_name(wanted.name))
+    """By one line, or one for each platform."""
+    name = canonicalize_name(wanted.name)
+    lines = [line for line in LOCKED if canonicalize_name(line.name) == name]
     assert lines, f"{wanted.name} is in pyproject.toml and not in requirements.lock"
     for line in lines:
-        assert wanted.specifier.contains(pinned(line), prereleases=True), (
-            f"{line} is outside {wanted}"
-        )
+        (pin,) = line.specifier
+        within = wanted.specifier.contains(pin.version, prereleases=True)
+        assert pin.operator == "==" and within, f"{line} is outside {wanted}"
 
 
 def test_the_lock_holds_no_wheels_for_one_kind_of_card():
-    single = [
-        name
-        for name in locked()
-        if name.startswith(("nvidia-", "cuda-", "triton", "pytorch-triton"))
-    ]
-    assert not single, (
-        f"these exist for one vendor's card only; torch asks for them by itself: {single}"
-    )
+    kinds = ("nvidia-", "cuda-", "triton", "pytorch-triton")
+    single = [line.name for line in LOCKED if line.name.startswith(kinds)]
+    assert not single, "these exist for one vendor's card only; torch asks for them by itself"
 
 
 def test_environment_yml_agrees_with_pyproject():

@@ -52,7 +52,7 @@ def test_a_newer_measurement_of_an_arm_replaces_the_older_and_the_floor_is_the_n
 
 
 def test_what_is_drawn_of_loss_and_estimate_stands_in_the_records():
-    losses, estimates = speed.newest("likelihood-speed", "device"), load_records("estimation-speed")
+    losses, estimates = speed.loss_records(), load_records("estimation-speed")
     table = speed.costs(losses, estimates[-1])
     assert set(table["panel"].value_counts().index) == {
         "loss, one CPU thread",

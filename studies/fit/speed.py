@@ -1,7 +1,5 @@
 """Pictures of the page on speed: ours, peers and the floor, from the records of ``benchmarks/``."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -37,19 +35,25 @@ ESTIMATORS = {"MaximumLikelihood": "maximum likelihood", "FastMCEM": "fMCEM"}
 ESTIMATORS |= {"ExactEM": "EM, rescaled", "Gibbs": "sampler"}
 
 
-def newest(study: str, by: str, **only: Any) -> dict[str, dict]:
-    """Return a study's newest record for each value of a setting."""
-    records = sorted(load_records(study), key=lambda record: record["created"])
-    named = [r for r in records if only.items() <= r["configuration"].items()]
-    return {record["configuration"][by]: record for record in named}
+def fit_records() -> dict[str, dict]:
+    """Return the newest record of each part of the benchmark of training."""
+    return {r["configuration"]["part"]: r for r in _by_age("training-speed")}
+
+
+def loss_records() -> dict[str, dict]:
+    """Return the newest record of the loss for each kind of device."""
+    return {r["device"]["type"]: r for r in _by_age("likelihood-speed")}
 
 
 def step_records() -> list[dict]:
     """Return the records of the encoder's steps on the card that was measured last, oldest
     first."""
-    records = sorted(load_records("encoder-speed"), key=lambda record: record["created"])
-    cards = [r for r in records if r["device"]["type"] == "cuda"]
+    cards = [r for r in _by_age("encoder-speed") if r["device"]["type"] == "cuda"]
     return [r for r in cards if r["device"]["name"] == cards[-1]["device"]["name"]]
+
+
+def _by_age(study: str) -> list[dict]:
+    return sorted(load_records(study), key=lambda record: record["created"])
 
 
 def steps(records: list[dict]) -> pd.DataFrame:
@@ -146,7 +150,7 @@ def say(table: pd.DataFrame, record: dict) -> str:
     if found.get("floor_seconds"):
         told += f", {found['times_floor']:.1f} times its floor: {found['pflop']:.1f} PFLOP at "
         told += f"{found['matrix_tflops']:.0f} TFLOP/s"
-    if "decoded_per_second_and_core" in found:
+    if "decoding_seconds" in found:
         told += f". A core decodes {found['decoded_per_second_and_core']:.0f} photographs a second;"
         told += f" kept bytes are read at {found['read_per_second']:,.0f}"
     return told + "."
