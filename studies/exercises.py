@@ -308,6 +308,27 @@ def ex_simulation_own(rho, r):
     return 0.5 * (1 - 1 / theory.gain_limit(rho, r))
 
 
+@exercise(0.01)
+def ex_ablation_two_d(pair):
+    """One divides by the spread of the differences, the other by that of the values."""
+    a, b = map(np.asarray, pair)
+    spread = np.std(a - b, ddof=1), math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2)
+    return [(a - b).mean() / each for each in spread]
+
+
+@exercise(0.01)
+def ex_ablation_seeds():
+    """Four folds of a quarter each: the second term under the root is 1/3, and stays."""
+    return [math.sqrt((1 / (4 * n) + 1 / 3) / (1 / 4 + 1 / 3)) for n in (10, 1000)]
+
+
+@exercise(0.5)
+def ex_ablation_leak(eyes, test, seed):
+    """A test pair leaks where its right eye's owner is in the training part."""
+    order = np.random.default_rng(seed).permutation(len(eyes))
+    return np.sum(test[order] & ~test[np.roll(order, 1)])
+
+
 @exercise(1e-3)
 def ex_constant_shift():
     """A covariance over patients does not see a constant."""

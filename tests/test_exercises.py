@@ -14,7 +14,6 @@ IN_WORDS = {
     *("ex-meet", "ex-swap", "ex-fixed-points", "ex-training-residuals", "ex-which-half"),
     *("ex-swap-loss", "ex-which-numbers", "ex-no-target", "ex-verdict-by-hand", "ex-no-gain"),
     *("ex-write-a-rule", "ex-own-any", "ex-own-pair"),
-    *("ex-ablation-two-d", "ex-ablation-seeds", "ex-ablation-leak"),
 }
 VARIED = [label for label, own in EXERCISES.items() if own.vary]
 
