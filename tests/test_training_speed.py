@@ -43,11 +43,12 @@ def test_a_newer_measurement_of_an_arm_replaces_the_older_and_the_floor_is_the_n
     fit |= {"pflop": 20.0, "matrix_tflops": 800.0, "decoding_seconds": 30.0}
     record = {"metrics": fit, "configuration": {"machine": "CARD"}}
     assert speed.fit_times(record)["seconds"].tolist() == [16_200.0, 100.0, 30.0, 25.0]
+    fit |= {"warm-up_first_epoch_seconds": 14.2, "warm-up_epoch_seconds": 1.2}
     fit |= {"decoded_per_second_and_core": 10.0, "read_per_second": 30_000.0}
     assert speed.say(table, record) == (
         "The fastest whole step trains 4,000 images a second, 20% of the floor. A complete fit "
-        "takes 100 s on one CARD, 4.0 times its floor: 20.0 PFLOP at 800 TFLOP/s. A core decodes "
-        "10 photographs a second; kept bytes are read at 30,000."
+        "takes 100 s on one CARD, 4.0 times its floor: 20.0 PFLOP at 800 TFLOP/s. Compiling "
+        "takes 13 s of it. A core decodes 10 photographs a second; kept bytes are read at 30,000."
     )
 
 

@@ -69,13 +69,19 @@ class Batches:
     def __getitem__(self, rows: np.ndarray) -> Tensor:
         if self.resident is None:
             return numbers(self.data.stored(rows).to(self.device, non_blocking=True))
-        return numbers(self.resident[torch.as_tensor(rows, device=self.device)])
+        return numbers(self.resident[on(self.device, rows)])
 
     def inputs(self, model: nn.Module, rows: np.ndarray) -> tuple[Tensor, ...]:
         """Return what a network takes: images, and covariates where it has a place for them."""
         images, further = self[rows], self.data.covariates
         wants = further is not None and getattr(model, "covariates", False)
         return (images, further[torch.as_tensor(rows)].to(images)) if wants else (images,)
+
+
+def on(device: torch.device, rows: np.ndarray) -> Tensor:
+    """Return row numbers on a device; a plain copy would wait for all that the device still has to
+    do, in every step."""
+    return torch.as_tensor(rows).to(device, non_blocking=True)
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager:
@@ -209,7 +215,7 @@ class NetworkTrainer(Trainer):
         for part in parts:
             with autocast(self.device, self.recipe.precision):
                 outputs = self.forward(*self.images.inputs(self.model, part))
-            y = self.y[torch.as_tensor(part, device=self.device)]
+            y = self.y[on(self.device, part)]
             value = self.loss(outputs.float(), y)
             (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
             total = total + value.detach() * len(part)

@@ -150,6 +150,9 @@ def say(table: pd.DataFrame, record: dict) -> str:
     if found.get("floor_seconds"):
         told += f", {found['times_floor']:.1f} times its floor: {found['pflop']:.1f} PFLOP at "
         told += f"{found['matrix_tflops']:.0f} TFLOP/s"
+    if "warm-up_first_epoch_seconds" in found:
+        spent = found["warm-up_first_epoch_seconds"] - found["warm-up_epoch_seconds"]
+        told += f". Compiling takes {spent:.0f} s of it"
     if "decoding_seconds" in found:
         told += f". A core decodes {found['decoded_per_second_and_core']:.0f} photographs a second;"
         told += f" kept bytes are read at {found['read_per_second']:,.0f}"
