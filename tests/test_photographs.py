@@ -16,6 +16,7 @@ pytest.importorskip("timm", reason="needs the extra vit")
 from cevit_lib.clinic.configuration import algorithm_of
 from cevit_lib.clinic.options import declare
 from cevit_lib.errors import DataError  # noqa: E402
+from cevit_lib.records import load_records
 from cevit_lib.records.verify import numbers  # noqa: E402
 from cevit_lib.training.algorithm import AlgorithmThree  # noqa: E402
 from cevit_lib.training.recipe import Recipe  # noqa: E402
@@ -375,3 +376,17 @@ def test_cevit_fit_takes_what_the_rule_decided():
     assert algorithm_of(parser.parse_args([])) == own
     for words in (["--preset", "paper"], ["--copula-epochs", "3"], ["--algorithm", "feasible"]):
         assert algorithm_of(parser.parse_args(words)) == "feasible"
+
+
+def test_the_page_says_what_the_records_say():
+    records = [load_records(name) for name in ("photographs", "photographs-references")]
+    frame = tables.metrics_frame(records[0] + records[1])
+    table = tables.levels(frame)
+    networks, plain = table.iloc[:-2], table.iloc[-2:]
+    assert networks["MAE"].max() < plain["MAE"].iloc[0]  # "all do"
+    assert networks["AUC"].min() > plain["AUC"].iloc[0]
+    assert networks["AUC"].max() < plain["AUC"].iloc[1]  # "none does"
+    assert networks["MAE"].min() > plain["MAE"].iloc[1] - 1e-3
+    assert set(tables.comparisons(frame)["word"]) == {"not distinguishable"}
+    own = [r for r in records[0] if not r["configuration"]["adapters"]]
+    assert tables.gains_of_dependence(own, [])["low"].iloc[0] > 0  # "more probable all the same"
