@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import nbformat
@@ -152,15 +151,14 @@ You will.
     assert f"**Rows**\n\n{table}" in said
 
 
-def test_colab_keeps_solutions_and_a_students_set_up_never_replaces_torch(tmp_path, monkeypatch):
-    """The cell asks for the torch that is there by its version, and for nothing in a clone."""
+def test_colab_keeps_solutions_and_asks_for_nothing_in_a_clone(monkeypatch):
+    """What the cell installs elsewhere, test_students sees every week."""
     page = next(path for path in CHAPTERS if path.stem == "only_the_loss")
     made = handout.handout(page, "owner/name", solutions=True)
     assert handout.ANSWER not in {cell.source for cell in made.cells}
     code = made.cells[0].source
-    assert "https://owner.github.io/name/student.zip" in code and not re.search(
-        r"^[!%]", code, re.MULTILINE
-    )
+    assert "https://owner.github.io/name/student.zip" in code
+    assert not re.search(r"^[!%]", code, re.MULTILINE)
     asked = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -168,13 +166,6 @@ def test_colab_keeps_solutions_and_a_students_set_up_never_replaces_torch(tmp_pa
     monkeypatch.chdir(ROOT / "notebooks")
     exec(compile(code, "set-up", "exec"), {})
     assert not asked and os.environ["CEVIT_ROOT"] == str(ROOT)
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "results").mkdir()
-    (tmp_path / f"cevit_lib-{__version__}-py3-none-any.whl").touch()
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code.replace(f'"{__version__}"', '"9.9"'), "set-up", "exec"), {})
-    wheel, *stay = asked[0][asked[0].index("install") + 1 :]
-    assert wheel.startswith(str(tmp_path)) and f"torch=={version('torch')}" in stay
 
 
 def test_what_students_get_runs_without_the_clone(tmp_path):
@@ -185,7 +176,8 @@ def test_what_students_get_runs_without_the_clone(tmp_path):
     (wheel,) = (tmp_path / handout.NAME).glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "site")
-        assert not [name for name in packed.namelist() if not name.startswith("cevit_lib")]
+        data = {str(path.relative_to(ROOT)) for path in (ROOT / "cevit_lib").rglob("*.json")}
+        assert data <= set(packed.namelist()), "the library's tables come with it"
     run = (
         "import nbformat, nbclient; n = nbformat.read('only_the_loss.ipynb', 4); "
         "nbclient.NotebookClient(n, timeout=300, kernel_name='python3').execute()"
