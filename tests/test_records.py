@@ -16,7 +16,6 @@ from cevit_lib.errors import ProvenanceError
 from cevit_lib.records import (
     badge,
     find_record,
-    live_badge,
     load_arrays,
     load_records,
     new_record,
@@ -25,8 +24,7 @@ from cevit_lib.records import (
     source_hash,
     write_record,
 )
-from cevit_lib.records.badges import short_device, spans
-from cevit_lib.records.recipes import STUDIES, maker_of
+from cevit_lib.records.recipes import STUDIES
 from cevit_lib.records.store import read_record, record_path, to_text
 
 # the package re-exports a function of the same name
@@ -62,30 +60,27 @@ def test_a_record_says_how_it_was_made_and_comes_back_equal(tmp_path):
         STUDY,
         {"n": np.int64(3), "grid": np.arange(2)},
         range(2),
-        {"mae": np.float64(0.5), "auc": float("nan")},
+        {"copula": {"mae": np.float64(0.5), "auc": float("nan")}, "plain": {"mae": 1, "auc": 0}},
         parameters={"correlation": torch.eye(2, dtype=torch.float64)},
-        trace=[{"epoch": 0, "loss": 1.5}],
+        trace=[{"epoch": 0, "loss": 1.5}, {"epoch": 1, "loss": 1.0}],
         predictions={"id": ["007"], "mu": [1.0]},
         columns={"rho": np.zeros(2)},
         data={"name": "toy", "hash": "ab"},
         seconds=2.0,
         times={"warm_up": 1.0},
     )
-    stored = read_record(write_record(record, tmp_path))
+    path = write_record(record, tmp_path)
+    stored = read_record(path)
     assert stored["configuration"] == {"n": 3, "grid": [0, 1]} and stored["seeds"] == [0, 1]
-    assert stored["metrics"] == {"mae": 0.5, "auc": None}, "NaN is not JSON"
+    found = stored["metrics"]["copula"], path.read_text().count('"auc"')
+    assert found == ({"mae": 0.5, "auc": None}, 1), "NaN is not JSON; names stand once"
+    assert stored["trace"] == record["trace"]
     assert stored["parameters"]["correlation"] == [[1.0, 0.0], [0.0, 1.0]]
     assert stored["predictions"]["id"] == ["007"] and stored["times"] == {
         "total_seconds": 2.0,
         "warm_up": 1.0,
     }
-    assert (
-        stored["recipe"] == 2 and stored["source"] == source_hash() and stored["versions"]["torch"]
-    )
-    assert (
-        stored["device"]["name"] and stored["deterministic"]["threads"] == torch.get_num_threads()
-    )
-    assert stored["peak_memory"]["host_mib"] is None or stored["peak_memory"]["host_mib"] > 1
+    assert stored["recipe"] == 2 and stored["source"] == source_hash() and stored["device"]["name"]
 
 
 def test_identity_is_the_fit_not_the_order_in_which_it_was_written():
@@ -99,22 +94,6 @@ def test_identity_is_the_fit_not_the_order_in_which_it_was_written():
         record_id(STUDY, {"a": 1, "b": {"c": 2, "d": 3}}, [0], data={"hash": "x"}),
     ]
     assert len({one, *others}) == 6
-
-
-@pytest.mark.parametrize(
-    ("name", "scale", "told"),
-    [
-        (
-            "nosuch",
-            "paper",
-            "'nosuch' has no recipe version; add a line to cevit_lib/records/studies.json",
-        ),
-        (STUDY, "stored", "scale is one of paper, smoke, got 'stored'"),
-    ],
-)
-def test_an_unknown_study_or_scale_is_refused(name, scale, told):
-    with pytest.raises(ProvenanceError, match=told):
-        new_record(name, {"a": 1}, [0], {}, scale=scale)
 
 
 # ---- writing  ----
@@ -177,18 +156,6 @@ def test_text_of_a_record_is_json_with_a_line_a_field_and_names_of_columns_once(
     assert {'"a":[1,2.5,null],', '"d":{}},', '"rows":[[0,2.0],[1,1.0]]}}'} <= set(text.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("last", "named"), [({"MAE": 2.0, "AUC": 0.5}, 1), ({"AUC": 0.5}, 2), (0.5, 1)]
-)
-def test_names_of_metrics_stand_once_where_rows_have_the_same_and_come_back(
-    last, named, make, tmp_path
-):
-    metrics = {"last": last, "best": {"MAE": 1.0, "AUC": None, "epoch": 3}}
-    path = write_record(make(metrics=metrics), tmp_path)
-    assert read_record(path)["metrics"] == metrics
-    assert path.read_text().count('"AUC"') == named
-
-
 # ---- reading for publication  ----
 
 
@@ -245,8 +212,6 @@ def test_a_study_without_records_is_an_error_that_names_the_command(make, tmp_pa
     told = f"'tol': 1e-05.* by python -m planted, and commit results/{STUDY}"
     with pytest.raises(ProvenanceError, match=told):
         load_records(STUDY, True, {"nested": {"tol": 1e-5}}, folder=tmp_path)
-    for study in {path.parent.name for path in committed()}:
-        assert " -m " in maker_of(study) or maker_of(study).startswith("cevit fit"), study
 
 
 def test_smoke_records_never_share_a_folder_with_those_that_pages_draw(tmp_path, monkeypatch):
@@ -271,32 +236,7 @@ def test_badge_is_one_line_with_everything(make):
         and "\n" not in line
     )
     assert badge(records) == badge(records[::-1]) != badge(records[:5])
-    assert badge(records[0]).startswith(f"record {records[0]['id'][:6]}… · 1 record ·")
     assert "SMOKE RUN · DIRTY" in badge([make(scale="smoke", dirty=True)])
-    assert line._repr_html_().startswith('<p class="cevit-badge">record')
-
-
-def test_live_badge_names_time_and_commit():
-    line = live_badge(1.234, seeds=[0])
-    assert (
-        line.startswith("computed on this page in 1.2 s · ")
-        and "seeds 0" in line
-        and "commit" in line
-    )
-
-
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        ({"type": "cuda", "name": "NVIDIA GeForce RTX 4090", "count": 2}, "2 x RTX 4090"),
-        ({"type": "cuda", "name": "NVIDIA A100-SXM4-80GB", "count": 1}, "A100"),
-        ({"type": "mps", "name": "Apple GPU (arm)", "count": 1}, "Apple GPU (arm)"),
-        ({"type": "cpu", "name": "any", "count": 1, "cores": 8}, "CPU (8 cores)"),
-    ],
-)
-def test_names_of_devices_and_seeds(device, name):
-    assert short_device(device) == name
-    assert (spans([]), spans([5, 1, 2])) == ("none", "1-2, 5")
 
 
 # ---- where a number comes from  ----
@@ -348,19 +288,6 @@ def clone(tmp_path, monkeypatch):
     return root, head
 
 
-def test_the_commit_is_of_the_clone_that_was_imported_not_of_the_folder_one_is_in(
-    clone, monkeypatch
-):
-    root, head = clone
-    own = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True)
-    if own.returncode:
-        pytest.skip("this is no clone: it has no commit of its own")
-    monkeypatch.chdir(root)
-    assert origin.commit_and_dirty()[0] == head  # CEVIT_ROOT names it
-    monkeypatch.delenv("CEVIT_ROOT")
-    assert origin.commit_and_dirty()[0] == own.stdout.strip()
-
-
 @pytest.mark.parametrize("code, same", [("x = 1\n", True), ("x = 2\n", False)])
 def test_code_of_another_clone_is_that_of_this_one_or_dirty(
     clone, monkeypatch, tmp_path, code, same
@@ -380,8 +307,9 @@ def test_code_of_another_clone_is_that_of_this_one_or_dirty(
     "changed, dirty",
     [("results/new.json", False), ("untracked.py", True), ("cevit_lib/a.py", True)],
 )
-def test_only_changes_outside_results_make_a_clone_dirty(clone, changed, dirty):
+def test_only_changes_outside_results_make_a_clone_dirty(clone, monkeypatch, changed, dirty):
     root, head = clone
+    monkeypatch.chdir(ROOT)  # which clone it is does not depend on the folder one is in
     assert origin.commit_and_dirty(commit=head[:10]) == (head, False)
     (root / changed).parent.mkdir(exist_ok=True)
     (root / changed).write_text("{}")
@@ -397,7 +325,6 @@ def test_a_copy_without_history_is_clean_only_where_its_code_is_that_of_the_comm
     expected = origin.commit_source_hash(head, root, origin.CODE)
     copy = tmp_path / "copy"
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".git"))
-    assert origin.commit_and_dirty(root=copy) == (None, True)
     monkeypatch.setenv("CEVIT_COMMIT", head)
     assert origin.commit_and_dirty(root=copy) == (head, True), (
         "a commit without the hash of its code proves nothing"
@@ -448,9 +375,5 @@ def test_the_papers_numbers_say_where_they_are_printed():
         content = paper_numbers(path.stem)
         entries = [entry for entry in content.values() if isinstance(entry, dict)]
         assert content["place"] and all(e["place"] for e in entries if "value" in e), path.name
-    toy = paper_numbers("toy_example")
-    # the two printed mean times and their printed ratio agree to the printed digits of 0.012 s
-    ratio = toy["mcmc_seconds_mean"]["value"] / toy["fmcem_seconds_mean"]["value"]
-    assert abs(ratio - toy["time_ratio"]["value"]) / ratio < 0.0005 / 0.012
     with pytest.raises(ProvenanceError, match="stored: .*toy_example"):
         paper_numbers("nosuch")
