@@ -12,8 +12,8 @@ from cevit_lib import clinic as fit
 from cevit_lib.clinic import commands
 from cevit_lib.clinic.fold import build_model
 from cevit_lib.clinic.options import ARMS, declare
-from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError, TrainingError
-from cevit_lib.records import rounded
+from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError
+from cevit_lib.records import new_record, rounded
 from cevit_lib.records.store import read_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
@@ -28,53 +28,14 @@ def options(*more: str, command: str = "fit") -> argparse.Namespace:
     return parser.parse_args([str(argument) for argument in more])
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """All three folds of a very small study, with saved models."""
-    folder = tmp_path_factory.mktemp("fit")
-    chosen = options(
-        *LITTLE, "--results", folder, "--save", folder / "models", "--table", folder / "table.csv"
-    )
-    assert fit.run_fit(chosen) == 0
-    return folder
-
-
-def test_a_record_that_finds_no_room_is_kept_elsewhere(done, tmp_path, monkeypatch):
-    (path,) = list((done / "fit-synthetic").glob("*.json"))[:1]
+def test_a_record_that_finds_no_room_is_kept_elsewhere(tmp_path, monkeypatch):
+    record = new_record("fit-synthetic", {"n": 1}, [0], {}, scale="smoke")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "full").write_text("no folder")
     with pytest.raises(OutputError, match="cevit-kept.*move it there"):
-        commands._write(read_record(path), tmp_path / "full")
+        commands._write(record, tmp_path / "full")
     (kept,) = (tmp_path / "cevit-kept").rglob("*.json")
-    assert kept.read_bytes() == path.read_bytes()
-
-
-def test_each_fold_ends_with_a_valid_record(done):
-    records = [read_record(path) for path in sorted((done / "fit-synthetic").glob("*.json"))]
-    assert sorted(record["configuration"]["fold"] for record in records) == [1, 2, 3]
-    for record in records:
-        assert set(record["metrics"]) == set(ARMS) and record["scale"] == "smoke"
-        assert np.shape(record["parameters"]["correlation"]) == (4, 4)
-        assert len(record["trace"]) == 3  # warm-up, copula and the control, one epoch each
-        assert "random, trained here in full" in record["notes"]
-        assert (
-            record["configuration"]["recipes"]["warm_up"]["learning_rate"] == 2e-3
-        )  # defaults are in the record
-    assert len({record["data"]["split"] for record in records}) == 3
-
-
-def test_a_fit_whose_record_exists_is_skipped_and_a_new_setting_is_not(done, capsys, monkeypatch):
-    def forbidden(*arguments, **keywords):
-        raise TrainingError("fitted twice")
-
-    monkeypatch.setattr("cevit_lib.clinic.fold.fit_fold", forbidden)
-    assert fit.run_fit(options(*LITTLE, "--results", done, "--table", done / "again.csv")) == 0
-    assert capsys.readouterr().out.count("exists, skipped") == 3
-    assert (done / "again.csv").read_text().splitlines()[1:] == (
-        done / "table.csv"
-    ).read_text().splitlines()[1:]
-    assert fit.run_fit(options(*LITTLE, "--results", done, "--seed", "5", "--fold", "1")) == 1
-    assert "fold 1 of 3 failed: fitted twice" in capsys.readouterr().err
+    assert read_record(kept)["id"] == record["id"]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +53,14 @@ def test_impossible_options_are_named(words, message):
         fit.run_fit(options(*LITTLE, *words.split()))
 
 
-def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity(
-    done, tmp_path, capsys
-):
+def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity(tmp_path):
     short = options(*LITTLE, "--fold", "1", "--max-iter", "2", "--results", tmp_path)
     with pytest.warns(NotConvergedWarning, match="2 iterations"):
         assert fit.run_fit(short) == 0
     assert "estimator_settings" not in fit.configuration_of(options(*LITTLE), 1)
     (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
     assert record["configuration"]["estimator_settings"] == {"max_iter": 2}
+    assert set(record["metrics"]) == set(ARMS)
     assert fit.refit(record)["parameters"] == record["parameters"]
 
 
@@ -113,17 +73,13 @@ def test_one_stage_trains_with_its_control_and_the_report_reads_it(tmp_path, cap
     assert fit.run_fit(options(*words)) == 0
     assert "one stage, epoch 2 of 2" in capsys.readouterr().err
     (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
-    assert record["configuration"]["algorithm"] == "one-stage"
-    assert record["configuration"]["estimator"] == "maximum-likelihood"
     assert list(record["metrics"]) == list(ARMS[1:])
-    assert record["predictions"]["copula"] != record["predictions"][ARMS[1]]  # two networks
     assert [entry["stage"] for entry in record["trace"]] == 2 * ["one stage"] + 2 * [ARMS[1]]
     estimates = [entry["estimate"]["correlation"] for entry in record["trace"][:2]]
     assert estimates[0] != estimates[1] == rounded(record["parameters"]["correlation"])
     page = ["--results", tmp_path, "--study", "fit-synthetic", "--output", tmp_path / "page.html"]
     assert fit.run_report(options(*page, command="report")) == 0
-    text = (tmp_path / "page.html").read_text()
-    assert "one stage: 2 epochs" in text and "again after every epoch" in text
+    assert "one stage: 2 epochs" in (tmp_path / "page.html").read_text()
     assert fit.refit(record)["predictions"] == record["predictions"]
 
 
@@ -148,7 +104,4 @@ def test_grape_ends_with_a_record_and_a_table(grape_folder, tmp_path):
     assert record["data"]["patients"] == 112 and len(record["predictions"]["id"]) in (22, 23)
     assert "folder" not in record["configuration"]["data"]
     table = pd.read_csv(next((tmp_path / "fit-grape").glob("*.csv")), comment="#")
-    assert (
-        len(table) == len(record["predictions"]["id"])
-        and table["mean RNFL_OS (um)"].between(30, 150).all()
-    )
+    assert table["mean RNFL_OS (um)"].between(30, 150).all()
