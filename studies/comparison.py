@@ -4,12 +4,12 @@ was resampled.
 The paper reports "Cohen's d" and the p-value of a paired t-test over cross-validated folds. Two
 things are hidden in that sentence. There are two paired Cohen's d, often several-fold apart:
 ``d_z`` divides the mean difference by the standard deviation of the differences, ``d_av`` by the
-average standard deviation of the two models' values. And folds of one cross-validation share their
-training patients, so their differences are not independent and the plain test's p-value is too
-small :cite:`nadeau2003inference`.
+average standard deviation of the two models' values (what pingouin calls ``cohen_d`` of a paired
+test). And folds of one cross-validation share their training patients, so their differences are not
+independent and the plain test's p-value is too small :cite:`nadeau2003inference`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,6 @@ class PairedComparison:
         Their mean, in the metric's units.
     d_z : float
         Mean difference over the standard deviation of the differences.
-    d_av : float
-        Mean difference over the root mean of both models' variances (what pingouin calls
-        ``cohen_d`` of a paired test).
     p : float
         Plain paired t-test over folds.
     p_corrected, low_corrected, high_corrected : float
@@ -44,15 +41,10 @@ class PairedComparison:
     folds: int
     difference: float
     d_z: float
-    d_av: float
     p: float
     p_corrected: float
     low_corrected: float
     high_corrected: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for a record or a table."""
-        return asdict(self)
 
 
 def compare_paired(a: Any, b: Any, *, test_share: float = 0.2) -> PairedComparison:
@@ -85,19 +77,25 @@ def compare_paired(a: Any, b: Any, *, test_share: float = 0.2) -> PairedComparis
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
         raise ShapeError(f"a {a.shape} and b {b.shape} must both be (k,) with k of 2 or more.")
     k, difference, d_z = len(a), float((a - b).mean()), cohen_d_z(a, b)
-    inflated = 1 + k * test_share / (1 - test_share)
-    half = student.ppf(0.975, k - 1) * (a - b).std(ddof=1) * np.sqrt(inflated / k)
-    p, p_corrected = 2 * student.sf(abs(d_z) * np.sqrt([k, k / inflated]), k - 1)
+    shared = inflation(k, test_share)
+    half = student.ppf(0.975, k - 1) * (a - b).std(ddof=1) * np.sqrt(shared / k)
+    p, p_corrected = 2 * student.sf(abs(d_z) * np.sqrt([k, k / shared]), k - 1)
     return PairedComparison(
         folds=k,
         difference=difference,
         d_z=d_z,
-        d_av=cohen_d_av(a, b),
         p=float(p),
         p_corrected=float(p_corrected),
         low_corrected=float(difference - half),
         high_corrected=float(difference + half),
     )
+
+
+def inflation(folds: int, test_share: float) -> float:
+    """Return by how much shared training patients inflate the variance of a mean of ``folds``
+    differences.
+    """
+    return 1 + folds * test_share / (1 - test_share)
 
 
 def cohen_d_z(a: Any, b: Any) -> float:

@@ -21,6 +21,7 @@ from cevit_lib.records.verify import numbers  # noqa: E402
 from cevit_lib.training.algorithm import AlgorithmThree  # noqa: E402
 from cevit_lib.training.recipe import Recipe  # noqa: E402
 from cevit_lib.training.side_by_side import SideBySide  # noqa: E402
+from studies.comparison import inflation  # noqa: E402
 from studies.photographs import data, figures, fits, pretraining, tables  # noqa: E402
 from studies.photographs.settings import ADAPTED, ARMS, DISRUPTED, PAPER, SMOKE, grid  # noqa: E402
 from studies.study import find  # noqa: E402
@@ -264,7 +265,7 @@ def test_the_smallest_difference_is_found_in_four_of_five_simulated_studies():
     """Differences as the correction assumes them: equally correlated by the test share."""
     rng, folds, share, n = np.random.default_rng(1), 40, 0.25, 20_000
     d = tables.smallest_detectable(folds, share)
-    shift = d * math.sqrt(folds / tables.inflated(folds, share))
+    shift = d * math.sqrt(folds / inflation(folds, share))
     statistic = rng.normal(shift, 1, n) / np.sqrt(rng.chisquare(folds - 1, n) / (folds - 1))
     found = (np.abs(statistic) > t.ppf(0.975, folds - 1)).mean()
     assert abs(found - 0.8) < 4 * math.sqrt(0.16 / n)

@@ -70,7 +70,7 @@ def test_parts_of_a_fit_are_disjoint_and_strength_scales_the_printed_gamma():
     kept = len(part["train"]) + len(part["held-out"])
     assert len(part["held-out"]) == round(c["held_out_share"] * kept)
     for strength in (0.0, 1.0, 1.25):
-        found = simulation.true_correlation(strength)
+        found = simulation.correlation_at(strength)
         assert found[2, 3] == pytest.approx(0.569 * strength) and np.linalg.eigvalsh(found)[0] > 0
 
 

@@ -157,16 +157,7 @@ def check_prediction(c: dict, rng: np.random.Generator) -> dict:
         printed = theory.label_cells(p3, p4, c["rho34"], "printed")
         right = theory.label_cells(p3, p4, c["rho34"])
         changed = printed.reshape(-1, 4).argmax(1) != right.reshape(-1, 4).argmax(1)
-        found[name] = {
-            rule: {
-                "joint": r.joint,
-                "per_eye": r.per_eye,
-                "differs_from_marginal": r.changed,
-                "never": [list(cell) for cell in r.never],
-            }
-            for rule, r in rules.items()
-        }
-        found[name] |= {
+        found[name] = rules | {
             "printed_changes_class": float(changed.mean()),
             "printed_has_negative": float((printed < 0).any((1, 2)).mean()),
             "printed_mean_sum": float(printed.sum((1, 2)).mean()),

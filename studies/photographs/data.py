@@ -1,7 +1,5 @@
 """Eyes and partitions of the ablation on photographs, and pairs of strangers' eyes."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

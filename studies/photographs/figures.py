@@ -1,20 +1,16 @@
 """Pictures of the ablation on photographs; frames come from ``studies.photographs.tables``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.figure import Figure
 
 from cevit_lib.clinic.report_figures import plot_correlation
-from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
-from studies.charts import ZERO, differences, legend_below, panel_size
+from cevit_lib.clinic.style import COLORS, METHODS, drawn
+from studies.charts import differences, legend_below, panel_size
 from studies.photographs.settings import ARMS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOOKS = ("empirical", "independence", "exact", "fmcem", "exact")
 COLOR = {
@@ -60,17 +56,10 @@ def plot_disruption(rows: pd.DataFrame) -> Figure:
     rows : DataFrame
         Of ``gains_of_dependence``.
     """
-    kinds = rows["gain"].unique()
-    figure, axes = new_figure(1.9, columns=len(kinds), sharey=True, squeeze=False)
-    for ax, kind in zip(axes[0], kinds, strict=True):
-        ax.axvline(0, **ZERO)
-        for place, row in enumerate(rows[rows["gain"] == kind].to_dict("records")):
-            color = PAIRS[row["pairs"]]
-            ax.plot([row["low"], row["high"]], [place, place], color=color)
-            ax.plot(row["difference"], place, "o", color=color)
-        ax.set_yticks(range(len(PAIRS)), [f"{pairs} pairs" for pairs in PAIRS])
-        ax.set(ylim=(len(PAIRS) - 0.5, -0.5), xlabel=f"gain in\n{kind}")
-        ax.locator_params(axis="x", nbins=4)
+    kinds, pairs = rows["gain"], rows["pairs"]
+    figure = differences(rows.assign(metric=kinds, label=pairs + " pairs", a=pairs), PAIRS)
+    for ax, kind in zip(figure.axes, kinds.unique(), strict=True):
+        ax.set_xlabel(f"gain in\n{kind}")
     return figure
 
 

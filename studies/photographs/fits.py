@@ -9,8 +9,6 @@ Fits of one shape are trained side by side; those with a record are skipped. Enc
 from ``studies.photographs.pretraining``, the plain rows from ``studies.photographs.references``.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from typing import Any

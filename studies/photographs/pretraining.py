@@ -10,8 +10,6 @@ timm's ImageNet weights can be had none of this is needed:
 ``CEVIT_PHOTOGRAPHS_WEIGHTS=imagenet python -m studies photographs``.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -3,8 +3,6 @@
 python -m studies photographs-references
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from typing import Any

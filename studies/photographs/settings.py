@@ -1,7 +1,5 @@
 """What the ablation on photographs fits: the setting, a tiny one for a laptop, and its grids."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

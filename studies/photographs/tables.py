@@ -3,8 +3,6 @@
 Nothing here fits or draws, and no finding is written down.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +14,7 @@ import torch
 
 from cevit_lib.copula import CopulaParameters, log_density
 from cevit_lib.records import paper_numbers
-from studies.comparison import compare_paired
+from studies.comparison import compare_paired, inflation
 from studies.simulation.tables import PRINTED, both_eyes, sign
 
 NAMES = {
@@ -114,17 +112,10 @@ def judged(a: pd.Series, b: pd.Series, folds: int) -> dict[str, float]:
     }
 
 
-def inflated(folds: int, test_share: float) -> float:
-    """Return by how much shared training patients inflate the variance of a mean of ``folds``
-    differences.
-    """
-    return 1 + folds * test_share / (1 - test_share)
-
-
 def smallest_detectable(folds: int, test_share: float) -> float:
     """Return the ``d_z`` that the corrected test finds with power 0.8."""
     own = pingouin.power_ttest(n=folds, power=0.8, contrast="paired")
-    return float(own * math.sqrt(inflated(folds, test_share)))
+    return float(own * math.sqrt(inflation(folds, test_share)))
 
 
 def word(row: dict[str, Any]) -> str:

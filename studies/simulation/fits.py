@@ -23,7 +23,6 @@ from torch import Tensor
 
 from cevit_lib.copula import CopulaParameters, bayes_classifier, log_density
 from cevit_lib.datasets import SyntheticPairs, hold_out, split_by_patient
-from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import TrainingError
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
@@ -35,9 +34,10 @@ from cevit_lib.training.algorithm import FURTHER, WARM_UP, AlgorithmThree
 from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
-from cevit_lib.training.side_by_side import SideBySide, empirical_loss
+from cevit_lib.training.side_by_side import SideBySide
 from studies.simulation.settings import FURTHER_RECIPE, GRIDS, LATER, grid, recipe_of
 from studies.study import Fit, Study
+from studies.verdicts.predictions import correlation_at
 
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
 HELD_OUT = Source(lambda: MaximumLikelihood(standard_errors=False), "held-out")
@@ -47,12 +47,6 @@ BEST = {"own": "at its own best epoch", "common": "at the common best epoch"}
 """Epochs beside the last one: of an arm's own held-out loss, and of one criterion for all."""
 SEEN_FEATURES = 500  # test patients from whom the features' correlation is measured
 KEPT_ERRORS = 1000  # test patients whose errors a record keeps where the errors were drawn again
-
-
-def true_correlation(strength: float) -> np.ndarray:
-    """Return the printed Gamma with its correlations multiplied; 0 is independence."""
-    printed = np.array(TEXT_CORRELATION)
-    return np.eye(4) + strength * (printed - np.eye(4))
 
 
 def draw(configuration: dict, seed: int) -> SyntheticPairs:
@@ -66,7 +60,7 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     return SyntheticPairs(
         c["n"],
         rng,
-        correlation=true_correlation(c["strength"]),
+        correlation=correlation_at(c["strength"]),
         pixel_correlation=c["pixel_correlation"],
         window=c.get("window"),
     )
@@ -95,7 +89,7 @@ class Batch:
         self.clock, self.fits = Clock(device), fits
         self.first, self.device, self.how = fits[0][0], device, "not compiled"
         self.data, self.patients, members = assemble(fits, device)
-        self.truths = [truth_of(own) for own in self.data]
+        self.truths = [CopulaParameters(d.truth.correlation, d.truth.scale) for d in self.data]
         self.clock.mark("data")
         parts = {part: stacked(self.patients, part) for part in ("train", "held-out", "test")}
         self.arms: dict[str, Followed] = {}
@@ -274,11 +268,6 @@ class Batch:
         _, truth, rows = self.predicted(k)
         errors = [(rows[arm][0] - truth)[:KEPT_ERRORS, :2].numpy() for arm in self.arms]
         return {"errors": np.stack(errors).astype(np.float16), "arms": np.array(list(self.arms))}
-
-
-def truth_of(own: SyntheticPairs) -> CopulaParameters:
-    """Return the copula parameters that a data set was drawn with."""
-    return CopulaParameters(own.truth.correlation, own.truth.scale)
 
 
 class Clock:
@@ -495,11 +484,6 @@ def read(y: Tensor, truth: Tensor, rows: dict[str, tuple]) -> dict[str, dict]:
         name: scores(outputs, y, used) | ({} if name == "truth" else errors_to(outputs, truth))
         for name, (outputs, used) in rows.items()
     }
-
-
-def empirical(scale: Standardisation, outputs: Tensor, y: Tensor) -> float:
-    """Return the mean empirical loss in units of training."""
-    return float(empirical_loss(scale.apply(outputs)[None], scale.apply(y)[None])[0])
 
 
 def scores(outputs: Tensor, y: Tensor, parameters: CopulaParameters) -> dict[str, float]:

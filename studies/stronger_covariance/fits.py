@@ -116,8 +116,8 @@ def covariances(outputs, truth, y) -> dict:
     return {
         "cov34": measured.estimated[2, 3],
         "true_cov34": measured.truth[2, 3],
-        "ratio12": measured.pair(1, 2)[1],
-        "ratio34": measured.pair(3, 4)[1],
+        "ratio12": measured.ratio[0, 1],
+        "ratio34": measured.ratio[2, 3],
         "concordant_labels": float((y[:, 2] == y[:, 3]).mean()),
     }
 

@@ -20,12 +20,6 @@ from studies.theory.corollary import (
     printed_expansion_probability,
     printed_limits_probability,
 )
-from studies.theory.em_slips import (
-    printed_cross_entropy,
-    printed_expected_log_likelihood,
-    trace_term,
-    truncated_variance,
-)
 from studies.theory.gain import (
     LinearEyes,
     TwoEyeRegression,
@@ -49,6 +43,11 @@ from studies.theory.overfitting import (
     train_network,
 )
 from studies.theory.premises import premises
+from studies.theory.printed import (
+    printed_cross_entropy,
+    printed_expected_log_likelihood,
+    trace_term,
+)
 from studies.theory.scores import (
     DISTORTIONS,
     EXCHANGEABLE_CORRELATION,
@@ -62,6 +61,7 @@ from studies.theory.truncated import (
     orthant_moments,
     printed_orthant_covariance,
     tallis_derivative,
+    truncated_variance,
 )
 
 __all__ = [

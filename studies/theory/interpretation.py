@@ -1,8 +1,6 @@
 r"""Remark 4 and the prediction scheme: the law of total covariance, and which rule maximises which
 accuracy."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import ndtr
 
@@ -64,29 +62,7 @@ def label_cells(p3, p4, correlation: float, formula: str = "right") -> np.ndarra
     return cells(tensor(logits), parameters).numpy()
 
 
-@dataclass(frozen=True)
-class RuleComparison:
-    """Expected accuracies of a joint rule and the marginal rule, over the given patients.
-
-    Attributes
-    ----------
-    changed : float
-        Share of patients whose predicted pair differs from the marginal rule's.
-    joint : float
-        P(both eyes right).
-    per_eye : float
-        Mean over the two eyes of P(right).
-    never : tuple of (int, int)
-        Cells ``(y3, y4)`` that the rule never predicts.
-    """
-
-    changed: float
-    joint: float
-    per_eye: float
-    never: tuple
-
-
-def evaluate_rule(cells, predicted, reference) -> RuleComparison:
+def evaluate_rule(cells, predicted, reference) -> dict:
     """Evaluate predicted cells under the true cell probabilities.
 
     Parameters
@@ -98,21 +74,24 @@ def evaluate_rule(cells, predicted, reference) -> RuleComparison:
 
     Returns
     -------
-    RuleComparison
-        Averages over the n patients.
+    dict
+        Averages over the n patients: ``joint``, P(both eyes right); ``per_eye``, the mean over the
+        two eyes of P(right); ``differs_from_marginal``, the share whose predicted pair does.
+        ``never``: cells ``[y3, y4]`` that the rule never predicts.
     """
     flat = cells.reshape(len(cells), 4)
     y3, y4 = predicted // 2, predicted % 2
     p3, p4 = cells[:, 1].sum(-1), cells[:, :, 1].sum(-1)
     right = (np.where(y3 == 1, p3, 1 - p3) + np.where(y4 == 1, p4, 1 - p4)) / 2
-    never = tuple(divmod(c, 2) for c in range(4) if not (predicted == c).any())
-    joint = np.take_along_axis(flat, predicted[:, None], 1).mean()
-    return RuleComparison(
-        float((predicted != reference).mean()), float(joint), float(right.mean()), never
-    )
+    return {
+        "joint": float(np.take_along_axis(flat, predicted[:, None], 1).mean()),
+        "per_eye": float(right.mean()),
+        "differs_from_marginal": float((predicted != reference).mean()),
+        "never": [[*divmod(c, 2)] for c in range(4) if not (predicted == c).any()],
+    }
 
 
-def compare_rules(p3, p4, correlation) -> dict[str, RuleComparison]:
+def compare_rules(p3, p4, correlation) -> dict[str, dict]:
     """Marginal rule (p > 1/2), joint Bayes rule and the printed joint rule, on the same patients.
 
     The Bayes rule for the pair maximises joint accuracy; the marginal rule maximises per-eye

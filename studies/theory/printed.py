@@ -10,15 +10,17 @@ the right ones.
   :math:`-c_k`; in an inclusion-exclusion it is :math:`+\infty`.
 * Section 3.3: the printed :math:`\hat p_{(1,1)}` is the probability of (0, 0), and the printed
   :math:`\hat p_{(0,0)}` adds :math:`\hat p_{(1,1)}` where it has to be subtracted.
+* Sections 2.3 and 3.1: signs of the objective and of the cross entropy, and a trace that is called
+  invariant.
 """
 
 from itertools import product
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cevit_lib.copula import CopulaParameters, likelihood_constants
-from cevit_lib.errors import ShapeError
+from cevit_lib.copula import CopulaParameters, likelihood_constants, scores_given
 from cevit_lib.normal import (
     bivariate_normal_cdf,
     log_multivariate_normal_cdf,
@@ -34,7 +36,6 @@ def printed_conditional_cells(outputs: Tensor, y: Tensor, parameters: CopulaPara
     Right limits stand in the univariate terms, raw logits in the bivariate one. The labels in ``y``
     are not used.
     """
-    _need_two_labels(parameters)
     c, p0 = likelihood_constants(parameters).to(outputs), parameters.p0
     logit = outputs[:, p0:]
     residual = (y[:, :p0].to(outputs) - outputs[:, :p0]) * c.inverse_scale
@@ -56,7 +57,6 @@ def printed_prediction_cells(outputs: Tensor, parameters: CopulaParameters) -> T
     """Return the four cells of Section 3.3 as printed, (n, 2, 2) indexed [y_3, y_4]; they need not
     sum to one.
     """
-    _need_two_labels(parameters)
     score = normal_score(outputs[:, -2:])
     p3, p4 = torch.sigmoid(outputs[:, -2:]).unbind(1)
     rho = parameters.correlation[-1, -2].to(outputs)
@@ -88,6 +88,23 @@ def printed_corollary(
     return total
 
 
-def _need_two_labels(parameters: CopulaParameters) -> None:
-    if parameters.p1 != 2:
-        raise ShapeError(f"this printed formula is for two binary responses, not {parameters.p1}")
+def printed_expected_log_likelihood(covariance, scatter) -> float:
+    """log|Gamma| - tr(Gamma^{-1} S) / 2, as printed: without a bound over covariance matrices.
+    Kept, wrong; ``cevit_lib.estimation.correlation.complete_objective`` is right."""
+    return np.linalg.slogdet(covariance)[1] - 0.5 * np.trace(np.linalg.solve(covariance, scatter))
+
+
+def trace_term(correlation, old_correlation) -> float:
+    """tr{Gamma^{-1} blockdiag(0, V_old)}: equals p1 at Gamma = Gamma_old only.
+
+    Section 2.3 calls it "invariant and unrelated to Gamma"; in the M-step V is of the old Gamma
+    and Gamma varies. Both matrices are (4, 4).
+    """
+    covariance = scores_given(old_correlation, [2, 3], [0, 1]).covariance.numpy()
+    return float(np.trace(np.linalg.inv(correlation)[2:, 2:] @ covariance))
+
+
+def printed_cross_entropy(probability, y):
+    """y log(p) + (1 - y) log(1 - p): Section 3.1 without the minus; its minimum is the wrong label.
+    Kept, wrong."""
+    return y * np.log(probability) + (1 - y) * np.log1p(-np.asarray(probability))

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
-from cevit_lib.errors import ShapeError
 from studies.theory.arrays import outputs_from_scores, scores_from_outputs
 
 EXCHANGEABLE_CORRELATION = np.array(
@@ -39,21 +37,11 @@ class StrongerCovariance:
     truth: np.ndarray
 
     @property
-    def occurs(self) -> np.ndarray:
-        """``|Cov(q-hat_j, q-hat_k)| > |Cov(q_j, q_k)|``, ``(p, p)`` booleans, false on the
-        diagonal."""
-        return (np.abs(self.estimated) > np.abs(self.truth)) & ~np.eye(len(self.truth), dtype=bool)
-
-    @property
     def ratio(self) -> np.ndarray:
-        """``(p, p)`` array ``|Cov(q-hat)| / |Cov(q)|``; infinite where the truth has none."""
+        """``(p, p)`` array ``|Cov(q-hat)| / |Cov(q)|``, above 1 where the phenomenon occurs;
+        infinite where the truth has none."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.abs(self.estimated) / np.abs(self.truth)
-
-    def pair(self, first: int, second: int) -> tuple[bool, float]:
-        """Whether it occurs on responses ``first`` and ``second`` (numbered from 1, as in the
-        paper), and the ratio."""
-        return bool(self.occurs[first - 1, second - 1]), float(self.ratio[first - 1, second - 1])
 
 
 def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovariance:
@@ -62,7 +50,7 @@ def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovari
 
     Parameters
     ----------
-    outputs, truth : array or tensor (n, p)
+    outputs, truth : array (n, p)
         Outputs mu (mean for a continuous response, logit for a binary one) of the model and of the
         truth, for the same patients. Both are turned into Gaussian scores q first.
 
@@ -70,23 +58,9 @@ def stronger_covariance(outputs, truth, n_continuous: int = 2) -> StrongerCovari
     -------
     StrongerCovariance
         Both covariance matrices, (p, p).
-
-    Raises
-    ------
-    ShapeError
-        The two shapes differ, or an array is not (n, p) with n > 1.
     """
-    arrays = [
-        np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a, dtype=float)
-        for a in (outputs, truth)
-    ]
-    if arrays[0].shape != arrays[1].shape or arrays[0].ndim != 2 or len(arrays[0]) < 2:
-        raise ShapeError(
-            f"outputs {arrays[0].shape} and truth {arrays[1].shape} must have the same shape "
-            "(n, p), n > 1: give both for the same patients and responses."
-        )
-    covariances = [np.cov(scores_from_outputs(a, n_continuous), rowvar=False) for a in arrays]
-    return StrongerCovariance(*covariances)
+    scores = (scores_from_outputs(a, n_continuous) for a in (outputs, truth))
+    return StrongerCovariance(*(np.cov(each, rowvar=False) for each in scores))
 
 
 @dataclass(frozen=True)

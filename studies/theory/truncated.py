@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cevit_lib.normal import log_bivariate_normal_cdf
+from cevit_lib.normal import log_bivariate_normal_cdf, truncated_normal_variance
 from studies.theory.arrays import tensor
 
 CELLS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -79,6 +79,14 @@ def orthant_moments(c1, c2, correlation, sides=(1, 1)) -> OrthantMoments:
     spread = standard + standard @ hessian @ standard
     matrix = side.unsqueeze(-1) * spread * side.unsqueeze(-2)
     return OrthantMoments(*(part.detach().numpy() for part in (value.exp(), mean, matrix)))
+
+
+def truncated_variance(q) -> np.ndarray:
+    """Var(u | u > -q) of a standard normal; its infimum over q is 0.
+
+    The proof of Proposition 2 needs a positive lower bound, which does not exist.
+    """
+    return truncated_normal_variance(tensor(q)).numpy()
 
 
 def tallis_derivative(c1, c2, correlation) -> np.ndarray:

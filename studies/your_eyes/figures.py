@@ -1,16 +1,10 @@
 """Pictures of the page on a reader's own eyes; those of every report come from the library."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from cevit_lib.clinic.report_figures import plot_calibrated, plot_predicted
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["plot_calibrated", "plot_predicted", "plot_updates"]
 
