@@ -309,9 +309,11 @@ def ex_simulation_own(rho, r):
 
 
 @exercise(0.01)
-def ex_ablation_two_d(pair):
+def ex_ablation_two_d(frame):
     """One divides by the spread of the differences, the other by that of the values."""
-    a, b = map(np.asarray, pair)
+    own = frame[frame["metric"] == "MAE_L"]
+    own = own.pivot_table("value", ["partition", "fold"], "arm")
+    a, b = own["one stage"].to_numpy(), own["empirical"].to_numpy()
     spread = np.std(a - b, ddof=1), math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2)
     return [(a - b).mean() / each for each in spread]
 
