@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -19,34 +18,16 @@ from cevit_lib.records.store import read_record
 def together(tmp_path_factory, root):
     """Run the program in two processes; a hang is ended and told after ten minutes."""
     folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    here = os.environ | {
-        "PYTHONPATH": str(root),
-        "OMP_NUM_THREADS": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    running = [
-        subprocess.Popen(
-            [sys.executable, root / "tests" / "two_processes.py", folder],
-            cwd=root,
-            text=True,
-            env=here | {"RANK": str(k), "LOCAL_RANK": str(k)},
-            stderr=subprocess.PIPE,
-        )
-        for k in range(2)
-    ]
-    try:
-        told = [process.communicate(timeout=600)[1] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0, 0], "\n".join(
-        text[-1500:] for text in told
+    starter = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    done = subprocess.run(
+        [sys.executable, *starter, root / "tests" / "two_processes.py", folder],
+        cwd=root,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        timeout=600,
     )
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder, [json.loads((folder / f"found-{k}.json").read_text()) for k in range(2)]
 
 

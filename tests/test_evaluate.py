@@ -26,16 +26,16 @@ NAMES = ("AL_OS", "AL_OD", "HM_OS", "HM_OD", "glaucoma")
 NAN = float("nan")
 
 
-def a_clinic(n: int = 300, names: tuple[str, ...] = NAMES):
+def a_clinic(n: int = 300):
     """Patients, and the predictions of a model that knows them well; two lengths, three labels."""
-    p = len(names)
+    p = len(NAMES)
     correlation = torch.full((p, p), 0.5, dtype=torch.float64).fill_diagonal_(1)
     parameters = CopulaParameters(correlation, torch.ones(2, dtype=torch.float64))
     outputs = torch.from_numpy(np.random.default_rng(1).normal(size=(n, p)))
     noise = np.random.default_rng(2).multivariate_normal(np.zeros(p), correlation.numpy(), n)
     y = outputs.numpy() + noise
     y[:, 2:] = y[:, 2:] > 0
-    return Predictions(tuple(map(str, range(n))), names, outputs, parameters), y
+    return Predictions(tuple(map(str, range(n))), NAMES, outputs, parameters), y
 
 
 def performance(predictions, y, usual):
@@ -52,9 +52,6 @@ def test_saying_the_usual_has_no_skill_and_knowing_all_has_all():
     said = known + RNG.normal(size=200)
     found = of_length(said, y, here, 0.5)
     assert found["skill"] == pytest.approx(found["R²"], abs=1e-12)
-    assert found["share within 0.5"] == np.nanmean(
-        np.where(np.isnan(y), NAN, np.abs(said - y) <= 0.5)
-    )
     p, label = expit(RNG.normal(size=200)), (RNG.uniform(size=200) < 0.3) * 1.0
     assert skill(p, label, usual * 0 + 0.3) == pytest.approx(
         1 - np.square(p - label).mean() / np.square(0.3 - label).mean()
@@ -62,7 +59,7 @@ def test_saying_the_usual_has_no_skill_and_knowing_all_has_all():
 
 
 def test_detection_is_read_off_the_curve_and_predictive_values_are_counted_at_their_prevalence():
-    score = RNG.normal(size=400)
+    score = RNG.normal(size=400).round(1)  # some have the same
     label = (RNG.uniform(size=400) < expit(score - 1)) * 1.0
     found = of_label(expit(score), label, np.full(400, 0.3), 0.02, 0.8)
     false, true, _ = roc_curve(label, score, drop_intermediate=False)
@@ -104,7 +101,6 @@ def test_any_and_both_are_judged_where_both_eyes_are_known_and_come_from_the_cop
     assert usual["both HM"] == (y[100:, 2:4].min(1)).mean()
     clinic = judge(predictions, y, usual)
     by_name = {answer.name: answer for answer in clinic.answers()}
-    assert list(by_name) == ["AL_OS", "AL_OD", "HM_OS", "HM_OD", "any HM", "both HM", "glaucoma"]
     assert np.isnan(by_name["any HM"].seen[:100]).all()
     stated = filled(clinic.answers(), {"AL_OD": 2.0, "HM": 0.05, "any HM": 0.1})
     half = float(f"{(y[:, :2] - y[:, :2].mean(0)).std() / 2:.1g}")  # not of how far the eyes differ
@@ -121,9 +117,6 @@ def test_a_model_with_skill_is_told_from_one_without():
     usual = usual_of(y, NAMES, 2)
     found = performance(predictions, y, usual)
     assert "better than" in in_words(found)
-    y[:, 0] = np.random.default_rng(3).permutation(y[:, 0])
-    found = performance(predictions, y, usual)
-    assert "No skill is shown for AL_OS:" in in_words(found)
     y = np.random.default_rng(3).permutation(y)
     found = performance(predictions, y, usual)
     assert "No skill is shown for any response" in in_words(found)
@@ -140,18 +133,3 @@ def test_folds_laid_together_keep_each_folds_usual_and_order_the_worst_by_their_
     assert shifted.coverage(0.9)["AL_OS"] == (9, 20)  # 1.6449 is the 95 % quantile
     assert shifted.coverage(0.9)["AL_OD"][1] == 19
     assert shifted.worst(1) == [("5", "AL_OD", float(outputs[5, 1]), y[5, 1])]
-
-
-def test_two_of_anything_have_their_own_names():
-    names = ("gap_left", "gap_right", "pain_left", "pain_right", "gout")
-    predictions, y = a_clinic(40, names)
-    knees = ("left", "right")
-    clinic = judge(predictions, y, usual_of(y, names, 2, knees), knees)
-    pains = [("pain_left", "pain"), ("pain_right", "pain"), ("any pain", "pain")]
-    assert [(answer.name, answer.measure) for answer in clinic.answers()] == [
-        ("gap_left", "gap"),
-        ("gap_right", "gap"),
-        *pains,
-        ("both pain", "pain"),
-        ("gout", "gout"),
-    ]
