@@ -23,16 +23,12 @@ def test_report_says_where_data_and_weights_were_looked_for(tmp_path, monkeypatc
     (tmp_path / "hub" / "models--timm--vit_tiny").mkdir(parents=True)
     monkeypatch.setenv("CEVIT_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     assert main(["doctor", "--no-devices"]) == 0
     out = capsys.readouterr().out
     for words in (
         f"grape: found in {tmp_path / 'data' / 'grape'}",
         "papila: not found, looked in",
         "timm/vit_tiny",
-        f"torch hub {tmp_path / 'torch' / 'hub' / 'checkpoints'}: none found",
-        "cevit_lib ",
-        "project root",
         "No fault found.",
     ):
         assert words in out
@@ -45,8 +41,6 @@ def test_a_missing_core_package_is_a_fault_with_a_remedy(monkeypatch, capsys):
     )
     assert main(["doctor", "--no-devices"]) == 1
     out = capsys.readouterr().out
-    monkeypatch.delenv("CEVIT_DATA", raising=False)
-    assert "set it to the folder that holds grape" in doctor.data()[0]
     assert "FAULT: the core needs scipy: pip install cevit-lib" in out
     assert (
         "not installed: timm (pip install 'cevit-lib[vit]')" in out

@@ -71,4 +71,3 @@ def test_the_real_table_has_its_counts_and_values(papila_folder):
     np.testing.assert_array_equal(everybody.y, sides.loc[list(everybody.ids), order])
     # why the paper's rule cannot be fitted here
     assert (load_papila(papila_folder, myopia=-6).binary.sum(0) < 10).all()
-    assert not torch.isnan(data.covariates).any()

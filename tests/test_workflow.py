@@ -13,9 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cevit_lib.records.store import read_record
-from studies.study import find
-
 STUDY = "posterior-samplers"
 
 
@@ -50,7 +47,7 @@ def grid(tmp_path_factory, root):
 
 
 @pytest.mark.weekly
-def test_a_killed_grid_goes_on_and_gives_the_same_records(grid):
+def test_a_killed_grid_goes_on_and_lists_what_failed(grid):
     folder, start = grid
     results = folder / "results" / STUDY
     process = start()
@@ -69,9 +66,6 @@ def test_a_killed_grid_goes_on_and_gives_the_same_records(grid):
     assert "folds of data sets: 0 of 2 done" in told
     (log,) = re.findall(r"missing: absent-fold-1-\w+, see (\S+)", told)
     assert "no folder of the data set 'grape'" in Path(log).read_text()
-
-    for record in find(STUDY).collect("smoke").records:
-        assert read_record(results / f"{record['id']}.json")["columns"] == record["columns"]
 
     plan = start("--dry-run").communicate()[0]
     assert re.search(r"fold_of_a_data_set\s+2\b", plan) and "fit_of_a_study" not in plan, (
