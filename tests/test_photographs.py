@@ -389,5 +389,8 @@ def test_the_page_says_what_the_records_say():
     assert networks["AUC"].max() < plain["AUC"].iloc[1]  # "none does"
     assert networks["MAE"].min() > plain["MAE"].iloc[1] - 1e-3
     assert set(tables.comparisons(frame)["word"]) == {"not distinguishable"}
+    brier = tables.comparisons(frame, ["Brier"])
+    worse = brier.loc[brier["word"] == "worse", "a"]
+    assert set(worse) == {"one stage", "algorithm 3, paper"}  # "a little worse"
     own = [r for r in records[0] if not r["configuration"]["adapters"]]
     assert tables.gains_of_dependence(own, [])["low"].iloc[0] > 0  # "more probable all the same"

@@ -144,6 +144,8 @@ def say(table: pd.DataFrame, record: dict) -> str:
     whole = table[~table["words"].str.contains("without adapters|adapters alone")]
     best = whole.iloc[-1]
     told = f"The fastest whole step trains {best['images_per_second']:,.0f} images a second"
+    if "ours" not in set(table["arm"]):
+        told += ", before a layer was one product"
     if pd.notna(best["floor"]):
         told += f", {best['images_per_second'] / best['floor']:.0%} of the floor"
     told += f". A complete fit takes {found['whole_seconds']:.0f} s on one {machine}"
