@@ -74,12 +74,6 @@ def test_update_of_what_is_missing_against_integration(p0, p1):
         np.testing.assert_allclose(got.probability[row], probability, rtol=1e-9, atol=1e-12)
 
 
-def test_works_without_gradients():
-    with torch.inference_mode():
-        found = condition_on(torch.zeros(1, 4), torch.tensor([[NAN, 1.0, 1.0, NAN]]), PAPER)
-    assert found.mean.shape == (1, 2)
-
-
 @pytest.mark.parametrize(
     "function, arguments, error, told",
     [

