@@ -36,9 +36,7 @@ def batch(
 
 CASES = [
     (PAPER, 1.0),
-    (PAPER, 20.0),
     (PAPER, 500.0),
-    (OPPOSED, 2.0),
     (OPPOSED, 100.0),
     (LABELS_ONLY, 4.0),
 ]

@@ -172,7 +172,7 @@ def test_lora_starts_as_printed_and_merges_and_unmerges(mode):
 
 
 @pytest.mark.parametrize("mode", ["fused", "separate"])
-@pytest.mark.parametrize("how", ["plain", "compiled"])
+@pytest.mark.parametrize("how", ["plain", pytest.param("compiled", marks=pytest.mark.weekly)])
 def test_one_product_is_pefts_layer_in_outputs_and_gradients(mode, how):
     model, x, found = shake(build(lora=mode)).double().train(), images().double(), []
     torch._dynamo.reset()
