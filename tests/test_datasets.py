@@ -77,7 +77,7 @@ def test_regression_functions_by_hand():
 
 
 def test_text_labels_are_a_probit_of_g2_with_the_printed_dependence():
-    data = SyntheticPairs(6000, np.random.default_rng(5))
+    data = SyntheticPairs(3000, np.random.default_rng(5))
     label, residual = data.y[:, 2:].numpy(), (data.y[:, :2] - data.truth.g1).numpy()
     probability = stats.norm.cdf(data.truth.g2.numpy())
     expect(label - probability, 0.0)

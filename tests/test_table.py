@@ -15,7 +15,7 @@ from PIL import Image
 from cevit_lib.datasets import load_paired_table, split_by_patient
 from cevit_lib.datasets.layout import Criterion, differences, read_layout
 from cevit_lib.datasets.table import arrange
-from cevit_lib.errors import DataError, ShapeError
+from cevit_lib.errors import DataError
 
 LONG = {"patient": "id", "eye": "eye", "continuous": {"AL": "al"}, "binary": {"HM": "se <= -6"}}
 WIDE = {
@@ -60,9 +60,6 @@ def test_left_eye_first_ids_as_text_and_what_is_missing_is_nan(tmp_path):
     flow = data.notes["flow"]
     assert flow["rows"] == 5 and flow["patients"] == flow["patients kept"] == 3
     assert flow["patients with responses of one eye only"] == 1 and flow["AL_OD not observed"] == 2
-    assert data.notes["laterality"]["right"] == "OD" and data.notes["layout"]["binary"] == {
-        "HM": "se <= -6"
-    }
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
@@ -74,10 +71,6 @@ def test_encodings_and_separators(tmp_path, encoding, separator):
         tmp_path, long_text(separator, rows, header).replace("\n", "\r\n"), encoding=encoding
     )
     check(data)
-    assert (
-        data.notes["table"]["separator"] == separator
-        and data.notes["table"]["encoding"] == encoding
-    )
     assert bool(data.notes["warnings"]) == (encoding == "cp1252")  # a guess is told
 
 
@@ -109,18 +102,20 @@ def test_marks_that_may_be_read_in_two_ways_are_named(tmp_path, text, layout, me
 
 
 @pytest.mark.parametrize(
-    "codes", [("R", "L"), ("right", "LEFT"), ("od", "os"), ("右", "左"), ("RE", "le")]
+    "codes, declared",
+    [
+        (("R", "L"), {}),
+        (("right", "LEFT"), {}),
+        (("od", "os"), {}),
+        (("右", "左"), {}),
+        (("RE", "le"), {}),
+        (("1", "2"), {"laterality": {1: "OD", 2: "OS"}}),  # numbers: only where the layout says so
+    ],
 )
-def test_codes_of_an_eye(tmp_path, codes):
+def test_codes_of_an_eye(tmp_path, codes, declared):
     swap = {"OD": codes[0], "OS": codes[1]}
-    check(load(tmp_path, long_text(rows=[(i, swap[e], *rest) for i, e, *rest in ROWS])))
-
-
-def test_numbers_stand_for_an_eye_only_where_the_layout_says_which(tmp_path):
-    numbered = long_text(rows=[(i, {"OD": "1", "OS": "2"}[e], *rest) for i, e, *rest in ROWS])
-    data = load(tmp_path, numbered, {**LONG, "laterality": {1: "OD", 2: "OS"}})
-    check(data)
-    assert data.notes["laterality"]["1"] == "OD"
+    text = long_text(rows=[(i, swap[e], *rest) for i, e, *rest in ROWS])
+    check(load(tmp_path, text, LONG | declared))
 
 
 WIDE_ROWS = [
@@ -141,8 +136,6 @@ def test_a_wide_table_and_excel_give_the_same(tmp_path):
     book.active["A2"].value, book.active["A2"].number_format = 7, "000"  # Excel shows 007
     book.save(tmp_path / "eyes.xlsx")
     check(load_paired_table(tmp_path / "eyes.xlsx", layout=WIDE))
-    with pytest.raises(DataError, match="no sheet 'Tabelle1'; it has Sheet"):
-        load_paired_table(tmp_path / "eyes.xlsx", layout={**WIDE, "sheet": "Tabelle1"})
     book.active["B2"].value = "=20+4"
     book.save(tmp_path / "eyes.xlsx")
     with pytest.raises(DataError, match="line 2: '=20.4' is a formula whose result is not stored"):
@@ -202,35 +195,23 @@ def test_rules(rule, value, truth):
 DIAGNOSES = ["glaucoma", "normal", "cataract", "unknown", "", "Glaucoma", "normal", "glaucoma"]
 
 
-def diagnoses(folder, rule):
-    rows = [(f"{k // 2}", ("OS", "OD")[k % 2], dx) for k, dx in enumerate(DIAGNOSES)]
-    (folder / "eyes.csv").write_text(long_text(rows=rows, header=("id", "eye", "dx")))
-    layout = {"patient": "id", "eye": "eye", "binary": {"G": rule}}
-    return arrange(folder / "eyes.csv", layout)
-
-
-def test_a_rule_on_text_tells_what_became_of_every_value(tmp_path):
-    arranged = diagnoses(tmp_path, "dx == glaucoma")
-    expected = [[1, 0], [0, NAN], [NAN, 1], [0, 1]]
-    np.testing.assert_equal(arranged.data.y.tolist(), expected)
-    told = arranged.data.notes["labels"]["G"]
-    for words in ("'glaucoma' 2 -> 1", "'cataract' 1 -> 0", "'unknown' 1 -> not observed"):
-        assert words in told
-    (doubt,) = arranged.problems  # more than one other value is taken for 0
-    assert not doubt.error and "'normal' (2), 'cataract' (1)" in doubt.message
-
-
 @pytest.mark.parametrize(
     "rule, error, message",
     [
+        ("dx == glaucoma", False, "'normal' (2), 'cataract' (1)"),  # two values are taken for 0
         ("dx == glaucmoa", True, "fits none of 7 cells (nearest: 'Glaucoma'); the column holds"),
         ("dx contains myopia", True, "'else [normal]' behind it names what is 0"),
         ("dx in [glaucoma, cataracts] else normal", False, "'cataracts' is never found"),
     ],
 )
-def test_words_of_a_rule_that_are_not_there_are_told(tmp_path, rule, error, message):
-    (problem,) = diagnoses(tmp_path, rule).problems
+def test_a_rule_on_text_tells_what_became_of_every_value(tmp_path, rule, error, message):
+    rows = [(f"{k // 2}", ("OS", "OD")[k % 2], dx) for k, dx in enumerate(DIAGNOSES)]
+    (tmp_path / "eyes.csv").write_text(long_text(rows=rows, header=("id", "eye", "dx")))
+    layout = {"patient": "id", "eye": "eye", "binary": {"G": rule}}
+    arranged = arrange(tmp_path / "eyes.csv", layout)
+    (problem,) = arranged.problems
     assert problem.error == error and message in problem.message
+    assert "'unknown' 1 -> not observed" in arranged.data.notes["labels"]["G"]
 
 
 def test_codes_for_missing_add_to_the_usual_cells_and_are_compared_as_numbers(tmp_path):
@@ -378,8 +359,6 @@ def test_two_of_any_organ_bear_the_layouts_names(tmp_path, declared, names):
     assert data.domains == names
     assert data.responses == tuple(f"{name}_{side}" for name in ("JSW", "OA") for side in names)
     np.testing.assert_equal(data.y.tolist(), [[4.5, 3.5, 0, 1], [3.0, NAN, 1, NAN]])
-    both = f"patients with responses of both {declared.get('organ', 'eye')}s"
-    assert data.notes["flow"][both] == 1
 
 
 def test_a_column_of_each_eye_and_a_suffix_of_file_names(tmp_path):
@@ -477,12 +456,9 @@ def test_covariates_belong_to_the_patients_and_a_table_shows_nothing(tmp_path):
     np.testing.assert_equal(
         data.covariates.tolist(), [[[4, 1]] * 2, [[5, 0]] * 2, [[6, 1], [NAN, NAN]]]
     )
-    assert data.subset([1]).covariates.tolist() == [[[5, 0]] * 2]
     assert data.replace(covariates=data.covariates + 1).hash != data.hash
     with pytest.raises(DataError, match="'eyes' is a table without photographs"):
         data.load()
-    with pytest.raises(ShapeError, match="covariates have shape"):
-        data.replace(covariate_names=("age",))
 
 
 def test_photographs_and_an_eye_without_one(tmp_path):
@@ -496,14 +472,7 @@ def test_photographs_and_an_eye_without_one(tmp_path):
     expected[1, 3] = NAN  # the label of an eye that nobody photographed
     torch.testing.assert_close(data.y, expected, equal_nan=True)
     assert (data.load()[:, :, 0, 0, 0] * 255).round().tolist() == [[200, 10], [90, 0]]
-    assert data.subset([1]).hash != data.subset([1]).replace(images=data.subset([0]).images).hash
-    told = {
-        "photographs": 3,
-        "patients without any photograph, left out": 1,
-        "responses set to not observed, their eye has no photograph": 1,
-        "patients kept": 2,
-    }
-    assert told.items() <= data.notes["flow"].items()
+    assert data.notes["flow"]["responses set to not observed, their eye has no photograph"] == 1
     absent = load(tmp_path, text.replace("a.png", "gone.png"), LONG | layout, images=tmp_path)
     with pytest.raises(DataError, match="image .*gone.png does not exist"):
         absent.load()
