@@ -31,17 +31,12 @@ def together(tmp_path_factory, root):
     return folder, [json.loads((folder / f"found-{k}.json").read_text()) for k in range(2)]
 
 
-def test_what_processes_share(together):
-    _, found = together
-    for one in found:
-        assert one["unreached"] == [[5.0, 5.0], [5.0]]
-        assert one["joined"] == [0, 1, 2, 3, 4] and one["everyone"] == [0, 1]
-
-
 def test_two_processes_train_as_one_does(together):
-    _, found = together
+    folder, found = together
     fit, outputs = warm_up()
     for one in found:
+        assert one["unreached"] == [[5.0, 5.0], [5.0]]
+        assert one["joined"] == [0, 1, 2, 3, 4]
         torch.testing.assert_close(
             torch.tensor(one["outputs"], dtype=torch.float64), outputs, rtol=1e-4, atol=1e-4
         )
@@ -49,6 +44,8 @@ def test_two_processes_train_as_one_does(together):
             for key in ("loss", "validation_loss", "gradient_norm", "learning_rate"):
                 assert theirs[key] == pytest.approx(ours[key], rel=1e-4), key
     assert found[0]["outputs"] == found[1]["outputs"]
+    with pytest.raises(ParameterError, match="processes: 2 there, 1 here"):
+        warm_up(folder / "state")
 
 
 def test_the_first_process_writes_the_record_of_a_fit_with_lora(together, tmp_path):
@@ -66,9 +63,3 @@ def test_the_first_process_writes_the_record_of_a_fit_with_lora(together, tmp_pa
             rtol=1e-3,
             atol=1e-3,
         )
-
-
-def test_a_state_of_two_processes_is_no_state_of_one(together):
-    folder, _ = together
-    with pytest.raises(ParameterError, match="processes: 2 there, 1 here"):
-        warm_up(folder / "state")

@@ -46,6 +46,10 @@ def test_a_record_that_finds_no_room_is_kept_elsewhere(tmp_path, monkeypatch):
         ("--max-iter 9 --estimator gaussian-score", "does not go with --estimator gaussian-score"),
         ("--algorithm one-stage --preset paper", "does not go with --algorithm one-stage"),
         ("--algorithm one-stage", "--copula-epochs does not go with --algorithm one-stage"),
+        ("--data grape", "--n does not go with --data grape and would"),
+        ("--layout x", "--layout does not go with"),
+        ("--colour 1", "--colour does not go with"),
+        ("--pretrained", "--backbone tiny, which has none"),
     ],
 )
 def test_impossible_options_are_named(words, message):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import nbformat
 import papermill
+import psutil
 import pytest
 
 from cevit_lib.edge import read_mapping
@@ -130,12 +131,8 @@ def wait_for(condition, seconds: float = 120):
 
 
 def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{process}/stat")
-    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
+    found = psutil.process_iter(["pid", "status"])
+    return any(one.pid == process and one.info["status"] != psutil.STATUS_ZOMBIE for one in found)
 
 
 FAULTS = {

@@ -383,10 +383,8 @@ def test_layouts_are_compared_by_what_a_label_means():
     mine = {**LONG, "binary": {"HM": "sphere <= -6.0"}, "continuous": {"AL": "length"}}
     theirs = read_layout(LONG)
     assert differences(read_layout(mine), theirs) == []
-    for rule in ("se <= -5", "se < -6", "hm", "se == -6"):
-        (said,) = differences(read_layout({**mine, "binary": {"HM": rule}}), theirs)
-        assert said == f"'HM' is {rule!r} in this layout and 'se <= -6' in the model's"
-    assert len(differences(read_layout({**mine, "patient_level": ["HM"]}), theirs)) == 1
+    for change in ({"binary": {"HM": "se < -6"}}, {"patient_level": ["HM"]}):
+        assert len(differences(read_layout({**mine, **change}), theirs)) == 1
 
 
 def zipped(**files: str) -> bytes:

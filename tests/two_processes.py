@@ -75,7 +75,6 @@ if __name__ == "__main__":
     found = {
         "unreached": unreached(),
         "joined": torch.cat(crew.everyone(torch.as_tensor(rows))).tolist(),
-        "everyone": crew.everyone(crew.index),
     }
     fit, outputs = warm_up(folder / "state")
     found |= {"trace": fit.trace, "outputs": outputs.tolist()}
