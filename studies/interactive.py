@@ -21,17 +21,12 @@ from scipy.stats import norm
 
 from cevit_lib.clinic.style import COLORS, METHODS, drawn, new_figure
 from cevit_lib.copula import CopulaParameters, condition_on
+from cevit_lib.datasets.synthetic import TEXT_CORRELATION
 from studies.estimation.figures import e_step_figure
 from studies.overview import four_cells
 from studies.theory.gain import gain
 
-#: Correlations of (length left, right, diagnosis left, right): the paper's toy example.
-CORRELATION = [
-    [1, 0.72, 0.294, 0.213],
-    [0.72, 1, 0.205, 0.336],
-    [0.294, 0.205, 1, 0.569],
-    [0.213, 0.336, 0.569, 1],
-]
+CORRELATION = TEXT_CORRELATION.tolist()  # JSON for the page
 CHANCES = [0.35, 0.45]  # of high myopia, left and right
 
 _STYLE = """<style>

@@ -34,7 +34,7 @@ from cevit_lib.records import (
     source_hash,
     write_record,
 )
-from cevit_lib.records.build import identifying, plain
+from cevit_lib.records.build import identifying, jsonable
 from cevit_lib.records.recipes import STUDIES, imported
 from cevit_lib.records.store import record_path, remedy
 
@@ -278,7 +278,7 @@ class Study:
         ]
 
     def _key(self, configuration: dict, seeds: list[int]) -> str:
-        return json.dumps([plain(identifying(self.name, configuration)), seeds], sort_keys=True)
+        return json.dumps([jsonable(identifying(self.name, configuration)), seeds], sort_keys=True)
 
     def _shape(self, configuration: dict) -> str:
         return repr({k: v for k, v in configuration.items() if k not in (self.together or ())})

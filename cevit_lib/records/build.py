@@ -84,7 +84,7 @@ def new_record(
         "seeds": seeds,
         "dtype": str(given["dtype"]),
         "notes": given["notes"],
-        **plain({"configuration": identifying(study, configuration)} | numbers),
+        **jsonable({"configuration": identifying(study, configuration)} | numbers),
         **provenance(given["device"], given["commit"]),
         "arms": _entries(study, configuration),
         "arrays": given["arrays"],
@@ -126,22 +126,22 @@ def record_id(
     identity = [
         study,
         recipe_of(study),
-        plain(identifying(study, configuration)),
+        jsonable(identifying(study, configuration)),
         [int(seed) for seed in seeds],
         scale,
-        plain(data),
+        jsonable(data),
     ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def plain(value):
+def jsonable(value):
     """Return tensors, arrays and numpy scalars as what JSON holds; not finite becomes null."""
     if isinstance(value, dict):
-        return {str(key): plain(element) for key, element in value.items()}
+        return {str(key): jsonable(element) for key, element in value.items()}
     if hasattr(value, "tolist"):  # a tensor, an array or one of NumPy's numbers
-        return plain(value.tolist())
+        return jsonable(value.tolist())
     if isinstance(value, (list, tuple, range)):
-        return [plain(element) for element in value]
+        return [jsonable(element) for element in value]
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if value is None or isinstance(value, (str, int, bool)) else str(value)
