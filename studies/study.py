@@ -14,14 +14,15 @@ studies NAME`` and ``cevit verify`` find it.
 import contextlib
 import json
 import os
-import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from cevit_lib.errors import DataError, ParameterError, ProvenanceError, TrainingError
 from cevit_lib.paths import granted_cores
@@ -38,7 +39,6 @@ from cevit_lib.records.build import identifying, jsonable
 from cevit_lib.records.recipes import STUDIES, imported
 from cevit_lib.records.store import record_path, remedy
 
-HEARTBEAT_SECONDS = 300.0
 Fit = tuple[dict[str, Any], int]
 """Full configuration and seed of one fit."""
 
@@ -110,7 +110,7 @@ class Study:
     fit: Callable[..., Any]
     device: str | None = None
     together: tuple[str, ...] | None = None
-    facts: Callable[[dict], dict] | None = None
+    facts: Callable[[dict], dict | None] = lambda configuration: None
     at_once: int = 25
     """Most fits side by side: 25 of the paper's simulation fill an H100. What is cut off loses at
     most so many.
@@ -227,7 +227,7 @@ class Study:
         """Return one entry a fit: its number, the id of its record, and whether that exists."""
         entries = []
         for number, fit in enumerate(self.settings(scale)):
-            name = record_id(self.name, fit[0], [fit[1]], scale, self._data(fit[0]))
+            name = record_id(self.name, fit[0], [fit[1]], scale, self.facts(fit[0]))
             done = self._missing(fit, scale, folder) is None
             entries.append({"number": number, "id": name, "done": done})
         return entries
@@ -250,8 +250,7 @@ class Study:
         report(f"{self.name}: {len(todo)} fits on {where}; the first one's time tells how long")
         for part in self._parts(todo):
             try:
-                with _heartbeat(report, self.name):
-                    made = self._fitted(part, scale, device)
+                made = self._fitted(part, scale, device)
             except TrainingError as error:  # the other parts do not depend on this one
                 told.append(str(error))
                 continue
@@ -294,13 +293,10 @@ class Study:
         took = {"seconds": (time.perf_counter() - begun) / len(fits), "device": self.device}
         return [
             new_record(
-                self.name, c, [seed], scale=scale, **took | {"data": self._data(c)} | content
+                self.name, c, [seed], scale=scale, **took | {"data": self.facts(c)} | content
             )
             for (c, seed), content in zip(fits, contents, strict=True)
         ]
-
-    def _data(self, configuration: dict) -> dict | None:
-        return self.facts(configuration) if self.facts else None
 
     def _missing(self, fit: Fit, scale: str, folder: Any) -> Fit | None:
         """Return what is still to be fitted: all of it, its missing arms, or nothing."""
@@ -312,7 +308,7 @@ class Study:
 
     def _stored(self, fit: Fit, scale: str, folder: Any) -> dict[str, Any] | None:
         """Return the record of a fit; a smoke record counts only where this very code made it."""
-        found = find_record(self.name, fit[0], [fit[1]], scale, self._data(fit[0]), folder)
+        found = find_record(self.name, fit[0], [fit[1]], scale, self.facts(fit[0]), folder)
         old = found is not None and scale == "smoke" and found["source"] != source_hash()
         return None if old else found
 
@@ -339,13 +335,23 @@ def find(name: str) -> Study:
     return imported(name, STUDIES[name]["study"])
 
 
-def replications(replicate: Callable, configuration: dict, seed: int) -> dict[str, list]:
+def replications(
+    replicate: Callable, configuration: dict, seed: int, workers: int = 1
+) -> dict[str, list]:
     """Return columns of a Monte Carlo study: ``replicate(configuration, stream)`` gives a row from
     its own stream.
     """
     streams = np.random.SeedSequence(seed).spawn(configuration["replications"])
-    rows = [replicate(configuration, stream) for stream in streams]
+    rows = Parallel(workers)(delayed(replicate)(configuration, stream) for stream in streams)
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def fitted(estimator: Any, outputs: Any, y: Any) -> Any:
+    """Return an estimator, fitted; what it warns of (not converged, near singular) is expected in a
+    Monte Carlo study, and recorded.
+    """
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return estimator.fit(outputs, y)
 
 
 @contextlib.contextmanager
@@ -368,7 +374,6 @@ def _in_workers(make: Callable, tasks: list[tuple]) -> list[str]:
     compiled.
     """
     import torch
-    from joblib import Parallel, delayed
 
     work = delayed(_in_worker)
     # torch's own number is what the user's OMP_NUM_THREADS says, where it says anything
@@ -384,22 +389,6 @@ def _in_worker(make: Callable, task: tuple, threads: int) -> list[str]:
     if str(task[2]).startswith("cuda"):
         torch.cuda.set_device(task[2])
     return make(*task)
-
-
-@contextlib.contextmanager
-def _heartbeat(report: Callable[[str], Any], name: str) -> Iterator[None]:
-    """Say every now and then that a long fit is at work."""
-    ended, begun = threading.Event(), time.monotonic()
-
-    def beat() -> None:
-        while not ended.wait(HEARTBEAT_SECONDS):
-            report(f"{name}: at work for {(time.monotonic() - begun) / 60:.0f} min")
-
-    threading.Thread(target=beat, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def _accelerators() -> tuple[str | None, ...]:

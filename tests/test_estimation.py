@@ -48,7 +48,7 @@ EVERY = [
 
 def toy(seed=0, beta_latent=(0.5, 0.5, 0.5), n=800, **more):
     data = ToyExample(n, beta_latent, rng=seed, **more).sample()
-    return plug_in_outputs(data), data.y
+    return plug_in_outputs(data.covariates, data.y), data.y
 
 
 def rho(estimator):

@@ -402,8 +402,6 @@ def check_regression(c: dict, rng: np.random.Generator) -> dict:
     for shared in (False, True):
         for r in c["image_correlation"]:
             left, right = theory.draw_two_eyes(c["n"], 2, r, rng)
-            if r == 1.0:
-                right = left
             model = theory.TwoEyeRegression(left, right, c["rho"], shared)
             errors = np.linalg.cholesky(np.array([[1.0, c["rho"]], [c["rho"], 1.0]]))
             squares = np.zeros((c["replications"], 2))

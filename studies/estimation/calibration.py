@@ -11,7 +11,6 @@ from itertools import islice
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from scipy.stats import chisquare
 
 from cevit_lib.estimation.correlation import (
@@ -25,7 +24,7 @@ from cevit_lib.estimation.observed import observe
 from cevit_lib.normal import normal_score
 from cevit_lib.paths import granted_cores
 from studies.estimation.toy_example import NAMES, PAIRS
-from studies.study import Study
+from studies.study import Study, replications
 
 BINS = 5
 
@@ -71,9 +70,7 @@ def settings(scale: str = "paper") -> list[tuple[dict, int]]:
 
 def fit(c: dict, seed: int, scale: str) -> dict:
     """Return every rank, and for each quantity the chi-square test of uniformity."""
-    streams = np.random.SeedSequence(seed).spawn(c["replications"])
-    rows = Parallel(n_jobs=granted_cores())(delayed(replicate)(c, stream) for stream in streams)
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns = replications(replicate, c, seed, granted_cores())
     edges = np.linspace(-0.5, c["draws"] + 0.5, BINS + 1)
     p_values = {
         name: float(chisquare(np.histogram(ranks, edges)[0]).pvalue)

@@ -140,8 +140,14 @@ def overfit_curves(records: list[dict]) -> Figure:
     looks = [METHODS["in-sample"].color, METHODS["exact"].color, COLORS["grey"]]
     palette = dict(zip(words.values(), looks, strict=True))
     figure, (left, right) = new_figure(3.2, columns=2)
-    look = {"hue": "outputs", "style": "penalty", "palette": palette, "markers": ["o", "s"]}
-    look |= {"dashes": {"none": "", "ridge": (1, 1.5)}, "errorbar": None}
+    look = {
+        "hue": "outputs",
+        "style": "penalty",
+        "palette": palette,
+        "markers": ["o", "s"],
+        "dashes": {"none": "", "ridge": (1, 1.5)},
+        "errorbar": None,
+    }
     sns.lineplot(rows, x="features / patients", y="rho", ax=left, **look)
     fresh = rows[rows["outputs"] != "fresh patients"]
     sns.lineplot(fresh, x="features / patients", y="loss", ax=right, legend=False, **look)

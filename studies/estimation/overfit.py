@@ -7,18 +7,15 @@ logistic regression.
     python -m studies linear-overfit --device cpu,cpu     two settings at a time
 """
 
-import warnings
-
 import numpy as np
 import torch
 
 from cevit_lib.copula import log_density
 from cevit_lib.datasets.toy import TOY_CORRELATION
-from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import FastMCEM, MaximumLikelihood
-from studies.estimation.plug_in import logistic_regression, with_intercept
+from studies.estimation.plug_in import plug_in_outputs, ridge_regression, with_intercept
 from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded
-from studies.study import Study, replications
+from studies.study import Study, fitted, replications
 
 RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75)
 FOLDS = 5
@@ -42,23 +39,6 @@ def draw(
     return covariates, np.concatenate([mean + u[:, :2], (logit + latent > 0).astype(float)], axis=1)
 
 
-def fit_outputs(train, on: np.ndarray, penalty: tuple[float, float]) -> np.ndarray:
-    """Fit each response on its own eye's features by (ridge) regression; return outputs (n, 4) for
-    ``on``.
-    """
-    covariates, y = train
-    columns = []
-    for response in range(4):
-        design = with_intercept(covariates[:, response % 2])
-        if response < 2:
-            gram = design.T @ design + penalty[0] * np.diag([0.0] + [1.0] * (design.shape[1] - 1))
-            coefficients = np.linalg.solve(gram, design.T @ y[:, response])
-        else:
-            coefficients = logistic_regression(design, y[:, response], ridge=penalty[1])
-        columns.append(with_intercept(on[:, response % 2]) @ coefficients)
-    return np.stack(columns, axis=1)
-
-
 def penalties(kind: str, p: int) -> tuple[float, float]:
     """Return the ridge penalties: next to none, or those of the prior that the coefficients were
     drawn from.
@@ -78,15 +58,15 @@ def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
     beta = rng.standard_normal((2, p)) / np.sqrt(p) * np.array(SIGNAL)[:, None]
     covariates, y = draw(n, p, beta, rng)
     penalty = penalties(c["penalty"], p)
-    outputs = {"in-sample": fit_outputs((covariates, y), covariates, penalty)}
+    outputs = {"in-sample": plug_in_outputs(covariates, y, covariates, penalty)}
     outputs["cross-fitted"] = np.empty_like(y)
     for fold in np.array_split(rng.permutation(n), c["folds"]):
         rest = np.setdiff1d(np.arange(n), fold)
-        outputs["cross-fitted"][fold] = fit_outputs(
-            (covariates[rest], y[rest]), covariates[fold], penalty
+        outputs["cross-fitted"][fold] = plug_in_outputs(
+            covariates[rest], y[rest], covariates[fold], penalty
         )
     fresh, fresh_y = draw(2 * c["test_patients"], p, beta, rng)
-    fresh_outputs = fit_outputs((covariates, y), fresh, penalty)
+    fresh_outputs = plug_in_outputs(covariates, y, fresh, penalty)
     half = c["test_patients"]
     test = torch.from_numpy(fresh_outputs[:half]), torch.from_numpy(fresh_y[:half])
     row = {}
@@ -105,11 +85,7 @@ def describe(key: str, estimator, outputs: np.ndarray, y: np.ndarray, test) -> d
     """Fit and return correlations, scale and the log-likelihood of fresh patients under the
     estimate.
     """
-    with warnings.catch_warnings():  # an overfitted in-sample fit is expected to be near-singular
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        warnings.simplefilter("ignore", NearSingularWarning)
-        estimator.fit(outputs, y)
-    parameters = estimator.parameters_
+    parameters = fitted(estimator, outputs, y).parameters_
     correlation = parameters.correlation.numpy()
     row = {
         f"{key}.{label}": float(correlation[pair]) for label, pair in zip(NAMES, PAIRS, strict=True)
@@ -131,8 +107,8 @@ def expected_in_sample(covariates: np.ndarray, penalty: float) -> float:
     makers = []
     for eye in range(2):
         design = with_intercept(covariates[:, eye])
-        gram = design.T @ design + penalty * np.diag([0.0] + [1.0] * (design.shape[1] - 1))
-        makers.append(np.eye(len(design)) - design @ np.linalg.solve(gram, design.T))
+        identity = np.eye(len(design))
+        makers.append(identity - design @ ridge_regression(design, identity, penalty))
     left, right = makers
     return float(
         TOY_CORRELATION[0, 1] * (left * right).sum() / np.sqrt((left**2).sum() * (right**2).sum())

@@ -9,7 +9,6 @@ rightly or through a second sigmoid. A replication has its own streams,
 """
 
 import time
-import warnings
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from scipy.special import expit
 
 from cevit_lib.copula import CopulaParameters, log_density
 from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample
-from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
     ExactEM,
     FastMCEM,
@@ -27,7 +25,7 @@ from cevit_lib.estimation import (
 )
 from cevit_lib.records import rounded as six_digits
 from studies.estimation.plug_in import plug_in_outputs
-from studies.study import Study, replications
+from studies.study import Study, fitted, replications
 
 #: beta' of each signal strength; the standard deviation of X' beta' is 0.38, 0.75, 1.33 and 2.67.
 SIGNALS = {
@@ -90,17 +88,16 @@ def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
     data_rng, chain_rng = (np.random.default_rng(child) for child in stream.spawn(2))
     toy = ToyExample(c["n"], c["beta_latent"], c["shared_covariates"], c["latent"], rng=data_rng)
     data = toy.sample()
-    outputs = data.outputs if c.get("outputs") == "true" else plug_in_outputs(data)
+    outputs = (
+        data.outputs if c.get("outputs") == "true" else plug_in_outputs(data.covariates, data.y)
+    )
     outputs = double_sigmoid(outputs) if c["thresholds"] == "double sigmoid" else outputs
     held_out = toy.sample(c["test_patients"]) if c["test_patients"] else None
     row = {"balance": float(data.y[:, 2:].mean())}
     for name in c["estimators"]:
         estimator = ESTIMATORS[name](c, chain_rng)
         seconds = time.process_time()
-        with warnings.catch_warnings():  # both are recorded below
-            warnings.simplefilter("ignore", NotConvergedWarning)
-            warnings.simplefilter("ignore", NearSingularWarning)
-            estimator.fit(outputs, data.y)
+        fitted(estimator, outputs, data.y)
         row[f"{name}.seconds"] = time.process_time() - seconds
         correlation = estimator.parameters_.correlation.numpy()
         row |= {
@@ -271,26 +268,27 @@ def printed_and_ours(metrics: dict, replications: int = 100) -> list[tuple[str, 
     The ends of the printed ranges are compared with our own smallest and largest mixed bias.
     """
     root, rows = np.sqrt(replications), []
-
-    def add_sd(key, words, sd):  # the relative error of an SD is 1 / sqrt(2 B)
-        rows.append((key, words, sd, sd / np.sqrt(2) / root))
-
+    root_of_sd = np.sqrt(2) * root  # the relative error of an SD is 1 / sqrt(2 B)
     for name, words in (("fmcem", "fMCEM"), ("mcmc", "MCMC")):
         bias, sd = metrics[name]["bias"], metrics[name]["sd"]
         for label in ("rho12", "rho34") if name == "fmcem" else ("rho34",):
             place = label.replace("rho", "rho_")
-            key, error = f"{name}_bias_{place}", sd[label] / root
-            rows.append((key, f"{words} bias {label}", bias[label], error))
-            add_sd(f"{name}_sd_{place}", f"{words} SD {label}", sd[label])
+            rows += [
+                (f"{name}_bias_{place}", f"{words} bias {label}", bias[label], sd[label] / root),
+                (f"{name}_sd_{place}", f"{words} SD {label}", sd[label], sd[label] / root_of_sd),
+            ]
         error = max(sd[label] for label in MIXED) / root
         ends = sorted((bias[label] for label in MIXED), key=abs)
-        for end, (size, value) in enumerate((("smallest", ends[0]), ("largest", ends[-1]))):
-            key = f"{name}_bias_mixed_range.{end}"
-            rows.append((key, f"{words} mixed bias, {size}", value, error))
+        rows += [
+            (f"{name}_bias_mixed_range.0", f"{words} mixed bias, smallest", ends[0], error),
+            (f"{name}_bias_mixed_range.1", f"{words} mixed bias, largest", ends[-1], error),
+        ]
     mean, sd = metrics["fmcem"]["iterations"]["mean"], metrics["fmcem"]["iterations"]["sd"]
-    rows.append(("fmcem_iterations_mean", "fMCEM iterations", mean, sd / root))
-    add_sd("fmcem_iterations_sd", "fMCEM SD of iterations", sd)
-    return rows
+    return [
+        *rows,
+        ("fmcem_iterations_mean", "fMCEM iterations", mean, sd / root),
+        ("fmcem_iterations_sd", "fMCEM SD of iterations", sd, sd / root_of_sd),
+    ]
 
 
 def compared(metrics: dict, paper: dict) -> list[dict]:

@@ -29,10 +29,17 @@ COSTS = {
     "EM, rescaled": METHODS["em"],
     "sampler": METHODS["mcmc"],
 }
-LOSSES = {"heads": "BCE + MSE", "copula": "copula loss"}
-LOSSES["earlier public class"] = "earlier public code"
-ESTIMATORS = {"MaximumLikelihood": "maximum likelihood", "FastMCEM": "fMCEM"}
-ESTIMATORS |= {"ExactEM": "EM, rescaled", "Gibbs": "sampler"}
+LOSSES = {
+    "heads": "BCE + MSE",
+    "copula": "copula loss",
+    "earlier public class": "earlier public code",
+}
+ESTIMATORS = {
+    "MaximumLikelihood": "maximum likelihood",
+    "FastMCEM": "fMCEM",
+    "ExactEM": "EM, rescaled",
+    "Gibbs": "sampler",
+}
 
 
 def fit_records() -> dict[str, dict]:
@@ -180,10 +187,14 @@ def fits_inside(records: dict[str, dict]) -> pd.DataFrame:
         for r in records.values()
         if "epoch_seconds" in (r["columns"] or {})
     ]
-    named = {"processes": "cards", "batch": "pairs a step", "captured": "replayed"}
-    named |= {"compiled": "compiled", "deterministic": "deterministic"}
-    named["images_per_second"] = "images a second"
+    named = {
+        "processes": "cards",
+        "batch": "pairs a step",
+        "captured": "replayed",
+        "compiled": "compiled",
+        "deterministic": "deterministic",
+        "images_per_second": "images a second",
+    }
     table = pd.concat(parts)[list(named)].rename(columns=named)
     table["replayed"] = table["replayed"].eq(True)
-    table = table.groupby(list(table.columns[:-1]))["images a second"].max().reset_index()
-    return table
+    return table.groupby(list(table.columns[:-1]))["images a second"].max().reset_index()

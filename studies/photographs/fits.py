@@ -181,8 +181,7 @@ class Batch:
 
 def networks_of(fits: list[Fit], scale: str) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
+    with warnings.catch_warnings(action="ignore", category=FrozenRandomWeightsWarning):
         return [
             BiChannelViT(
                 encoder_of(c, scale)[0],

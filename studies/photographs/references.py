@@ -81,8 +81,7 @@ def regress(
         crossed[:, k] = cross_val_predict(model, own[train], seen, cv=parts, method=how)
         outputs[:, k] = getattr(model.fit(own[train], seen), how)(own[test])
     exact = MaximumLikelihood(standard_errors=False)
-    with warnings.catch_warnings():  # what did not converge is seen in the stored matrix
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # what did not converge, the matrix shows
         fitted, _ = estimated(exact, torch.from_numpy(crossed), y[train])
     return torch.from_numpy(outputs), fitted
 

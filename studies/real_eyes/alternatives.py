@@ -39,8 +39,7 @@ def analyse(x: np.ndarray, y: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
     for kind, columns in (("number", y[:, :2]), ("label", y[:, 2:])):
         family = FAMILIES[kind]()
         alike = sm.cov_struct.Exchangeable()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a fit that fails has no error, and is counted
+        with warnings.catch_warnings(action="ignore"):  # a fit that fails has no error: it counts
             for name, fit in (
                 ("strangers", sm.GLM(columns.ravel(), rows, family=family).fit()),
                 (

@@ -8,6 +8,7 @@ import torch
 
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import PairedEyes, load_papila, load_uwhvf
+from cevit_lib.estimation.correlation import from_off_diagonal
 from studies.real_eyes.model import design_of, draw_responses
 
 INVENTED_SEED = 20261129
@@ -25,17 +26,17 @@ SHAPES = {
         "responses": ("slope", "falls"),
         "intercepts": (-0.2, -1.2),
         "scale": 0.5,
-        "correlation": ((0.5, -0.65, -0.35), 0.4),
+        "correlation": (0.5, -0.65, -0.35, -0.35, -0.65, 0.4),
     },
     "papila": {
         "responses": ("AL", "myopia"),
         "intercepts": (23.6, -0.7),
         "scale": 1.2,
-        "correlation": ((0.9, 0.5, 0.45), 0.85),
+        "correlation": (0.9, 0.5, 0.45, 0.45, 0.5, 0.85),
     },
 }
-"""Round numbers near those of the real tables; correlations of the numbers, of a number and a label
-of one eye and of two, and of the labels.
+"""Round numbers near those of the real tables; correlations rho12, rho13, rho14, rho23, rho24,
+rho34.
 """
 
 
@@ -81,13 +82,6 @@ def covariates_of(data: PairedEyes) -> np.ndarray:
     return np.stack(scaled, axis=2)
 
 
-def correlation_of_shape(kind: str) -> np.ndarray:
-    """Return Gamma of invented patients."""
-    (numbers, own, other), labels = SHAPES[kind]["correlation"]
-    upper = [[0, numbers, own, other], [0, 0, other, own], [0, 0, 0, labels], [0] * 4]
-    return np.eye(4) + np.array(upper) + np.array(upper).T
-
-
 def invented(kind: str, rng: np.random.Generator, n: int) -> PairedEyes:
     """Return invented patients of the shape of a table, for a reader who does not have it.
 
@@ -116,7 +110,8 @@ def invented(kind: str, rng: np.random.Generator, n: int) -> PairedEyes:
     )
     b = np.column_stack([shape["intercepts"], effects]).ravel()
     outputs = torch.from_numpy(design_of(covariates_of(data), shared=True) @ b)
-    parameters = CopulaParameters(correlation_of_shape(kind), [shape["scale"]] * 2)
+    gamma = from_off_diagonal(shape["correlation"], 4)
+    parameters = CopulaParameters(gamma, [shape["scale"]] * 2)
     y = draw_responses(outputs, parameters, rng)
     lone = torch.from_numpy(rng.random(n) < 0.1)
     y[lone, 1], y[lone, 3] = torch.nan, torch.nan

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cevit_lib.clinic.style import COLORS, METHODS, Look, drawn, new_figure
-from studies.charts import TRUTH, ZERO, across, legend_below, lines, panel_size
+from studies.charts import TRUTH, across, differences, legend_below, lines, panel_size
 from studies.real_eyes.alternatives import EXPOSURES
 from studies.real_eyes.steps import STEPS
 
@@ -30,19 +30,19 @@ def title_of(record: dict[str, Any]) -> str:
 @drawn
 def plot_steps(records: list[dict[str, Any]]) -> Figure:
     """Draw what each step of dependence adds to the held-out log score of a patient."""
-    figure, axes = new_figure(2.4, columns=len(records), sharey=True)
     looks = {"within an eye": COLORS["ink"], "between eyes": COLORS["both"]}
-    for ax, record in zip(axes, records, strict=True):
-        ax.axvline(0, **ZERO)
-        for place, step in enumerate(STEPS):
-            own, color = record["metrics"]["steps"][step], looks[step]
-            repeats = own["repeats"]
-            ax.plot(repeats, [place + 0.18] * len(repeats), "|", color=color, alpha=0.6)
-            ax.plot([own["low"], own["high"]], [place, place], "-", color=color)
-            ax.plot(own["mean"], place, "o", color=color)
-        ax.set_yticks(range(len(STEPS)), [f"dependence\n{step}" for step in STEPS])
-        ax.set(ylim=(1.5, -0.5), xlabel="gain in log score of a patient (nats)")
-        ax.set_title(title_of(record))
+    rows = pd.DataFrame(
+        record["metrics"]["steps"][step] | {"metric": title_of(record), "a": step}
+        for record in records
+        for step in STEPS
+    )
+    rows["label"] = "dependence\n" + rows["a"]
+    figure = differences(rows.rename(columns={"mean": "difference"}), looks)
+    for ax, (title, own) in zip(figure.axes, rows.groupby("metric", sort=False), strict=True):
+        for place, (step, repeats) in enumerate(zip(own["a"], own["repeats"], strict=True)):
+            drawn_at = [place + 0.18] * len(repeats)
+            ax.plot(repeats, drawn_at, "|", color=looks[step], alpha=0.6)
+        ax.set(title=title, xlabel="gain in log score of a patient (nats)")
     return figure
 
 

@@ -44,7 +44,11 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     ],
     "papila": [*({"myopia": limit} for limit in (0.0, -1.0, -2.0, -3.0, -6.0)), {"cut": 24.5}],
 }
-BASE = {"folds": 5, "repeats": 20, "bootstrap": 2000}
+SIZES = {
+    "real-eyes": {"folds": 5, "repeats": 20, "bootstrap": 2000},
+    "real-eyes-limits": {"folds": 5, "repeats": 2, "bootstrap": 2000},
+    "real-eyes-missing": {"replications": 40},
+}
 SMOKE = {"folds": 2, "repeats": 1, "bootstrap": 50, "replications": 2, "patients": 40}
 """What a smoke run changes, where the study has it."""
 
@@ -56,7 +60,7 @@ def settings(study: str, scale: str) -> list[Fit]:
         wanted = [{"correlation": r, "patients": 100, "replications": 400} for r in correlations]
     else:
         wanted = [
-            {"source": available(source, scale), "limits": limits, **_own(study)}
+            {"source": available(source, scale), "limits": limits, **SIZES[study]}
             for source in LIMITS
             for limits in _limits(study, source)[-1 if scale == "smoke" else 0 :]
         ]
@@ -68,11 +72,6 @@ def settings(study: str, scale: str) -> list[Fit]:
 def _limits(study: str, source: str) -> list[dict[str, Any]]:
     own = LIMITS[source]
     return [own | other for other in OTHERS[source]] if study == "real-eyes-limits" else [own]
-
-
-def _own(study: str) -> dict[str, int]:
-    repeats = {"repeats": 2} if study == "real-eyes-limits" else {}
-    return {"replications": 40} if study == "real-eyes-missing" else BASE | repeats
 
 
 def facts(missing: str, c: dict) -> dict[str, Any]:
@@ -146,8 +145,8 @@ def fit_errors(c: dict, seed: int, scale: str) -> dict[str, Any]:
 
 
 def _study(name: str, fit: Any, missing: str | None = "drop") -> Study:
-    known = functools.partial(facts, missing) if missing else None
-    return Study(name, functools.partial(settings, name), fit, "cpu", facts=known)
+    known = {"facts": functools.partial(facts, missing)} if missing else {}
+    return Study(name, functools.partial(settings, name), fit, "cpu", **known)
 
 
 STUDIES = {

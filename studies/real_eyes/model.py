@@ -13,7 +13,6 @@ import torch
 from scipy.optimize import minimize
 
 from cevit_lib.copula import CopulaParameters, log_density
-from cevit_lib.errors import ParameterError, ShapeError
 
 DEPENDENCE = ("none", "within an eye", "all")
 """Correlations that are free: none; those of two responses of one eye; all of them."""
@@ -73,8 +72,6 @@ def free_correlations(p: int, dependence: str) -> tuple[np.ndarray, np.ndarray]:
         "within an eye": rows - columns == p // 2,
         "all": np.ones(len(rows), bool),
     }
-    if dependence not in kept:
-        raise ParameterError(f"dependence={dependence!r}: give one of {', '.join(DEPENDENCE)}.")
     return rows[kept[dependence]], columns[kept[dependence]]
 
 
@@ -105,16 +102,7 @@ def fit_regression(
         Continuous responses first; NaN = not observed, integrated out.
     continuous : int
     dependence : {"none", "within an eye", "all"}
-
-    Raises
-    ------
-    ShapeError
-        ``design`` and ``y`` do not agree.
     """
-    if design.shape[:2] != y.shape:
-        raise ShapeError(
-            f"a design of shape {design.shape} for responses {y.shape}: not (n, p, K)."
-        )
     p, k = design.shape[1:]
     x, responses = torch.from_numpy(design), torch.from_numpy(y)
     places = free_correlations(p, dependence)

@@ -8,7 +8,6 @@ root seed, so their differences are paired.
     python -m studies score-distortions    writes results/, skips what is there
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ import pandas as pd
 
 from cevit_lib.copula import CopulaParameters, log_density, scores_given
 from cevit_lib.datasets.synthetic import TEXT_CORRELATION
-from cevit_lib.errors import NearSingularWarning, NotConvergedWarning
 from cevit_lib.estimation import (
     ExactEM,
     FastMCEM,
@@ -26,7 +24,7 @@ from cevit_lib.estimation import (
 )
 from cevit_lib.estimation.correlation import from_off_diagonal
 from studies import theory
-from studies.study import Study, replications
+from studies.study import Study, fitted, replications
 
 SEED = 20261129
 ROLES = {
@@ -82,12 +80,8 @@ def estimate(roles, outputs, y, rng: np.random.Generator, sweeps: int) -> dict:
     value}``."""
     row = {}
     for role in roles:
-        fitted = estimator(role, rng, sweeps)
-        with warnings.catch_warnings():  # both are expected here, and recorded
-            warnings.simplefilter("ignore", (NearSingularWarning))
-            warnings.simplefilter("ignore", (NotConvergedWarning))
-            fitted.fit(outputs, y)
-        numbers = describe(fitted.parameters_.correlation) | {"converged": float(fitted.converged_)}
+        found = fitted(estimator(role, rng, sweeps), outputs, y)
+        numbers = describe(found.parameters_.correlation) | {"converged": float(found.converged_)}
         row |= {f"{role}:{name}": float(value) for name, value in numbers.items()}
     return row
 
@@ -150,16 +144,14 @@ def compare_inputs(c, inputs, train, test, test_outputs, rng) -> dict:
     for kind, outputs in inputs.items():
         found = covariances(outputs, theory.outputs_from_scores(train.scores), train.y)
         found |= estimate(c["estimators"], outputs, train.y, rng, c["sweeps"])
-        row |= {f"{kind}:{name}": value for name, value in found.items()}
         scale = (train.y - outputs)[:, :2].std(axis=0)
-        row |= {f"{kind}:sigma": float(scale.mean())}
-        for role in c["estimators"]:
-            names = ("r12", "r13", "r14", "r23", "r24", "r34")
-            gamma = from_off_diagonal([row[f"{kind}:{role}:{name}"] for name in names], 4)
-            row[f"{kind}:{role}:test_log_likelihood"] = held_out(test_outputs, test.y, gamma, scale)
-        row[f"{kind}:independence:test_log_likelihood"] = held_out(
-            test_outputs, test.y, np.eye(4), scale
-        )
+        found["sigma"] = float(scale.mean())
+        names = ("r12", "r13", "r14", "r23", "r24", "r34")
+        values = {role: [found[f"{role}:{name}"] for name in names] for role in c["estimators"]}
+        for role, numbers in (values | {"independence": np.zeros(6)}).items():
+            gamma = from_off_diagonal(numbers, 4)
+            found[f"{role}:test_log_likelihood"] = held_out(test_outputs, test.y, gamma, scale)
+        row |= {f"{kind}:{name}": value for name, value in found.items()}
     return row
 
 
@@ -232,15 +224,11 @@ def _distortion(**changes) -> dict:
 
 def gallery_settings(smoke: bool) -> list[dict]:
     """Every distortion at every strength."""
-    if smoke:
-        return [_distortion(n=150, replications=2)] + [
-            _distortion(distortion=d.name, strength=d.strengths[1], n=150, replications=2)
-            for d in theory.DISTORTIONS.values()
-        ]
-    return [_distortion()] + [
-        _distortion(distortion=d.name, strength=k)
+    size = {"n": 150, "replications": 2} if smoke else {}
+    return [_distortion(**size)] + [
+        _distortion(distortion=d.name, strength=k, **size)
         for d in theory.DISTORTIONS.values()
-        for k in d.strengths
+        for k in d.strengths[1 if smoke else 0 : 2 if smoke else None]
     ]
 
 
@@ -351,12 +339,9 @@ def network_settings(smoke: bool) -> list[dict]:
 
 def summarise(columns: dict[str, list]) -> dict:
     """Mean and standard error over replications of every column."""
-    summary = {}
-    for name, values in columns.items():
-        array = np.asarray(values, dtype=float)
-        error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.nan
-        summary[name] = {"mean": float(array.mean()), "se": float(error)}
-    return summary
+    table = pd.DataFrame(columns, dtype=float)
+    found = {"mean": table.mean(skipna=False), "se": table.sem(skipna=False)}
+    return pd.DataFrame(found).to_dict("index")
 
 
 def record_of(records: list[dict], **wanted) -> dict:

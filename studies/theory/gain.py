@@ -188,17 +188,14 @@ class TwoEyeRegression:
         zeros = np.zeros_like(self.left)
         return np.block([[self.left, zeros], [zeros, self.right]])
 
-    def covariances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Exact covariance matrices of the OLS and of the GLS estimate given the design."""
+    def efficiency(self) -> float:
+        """Mean-squared-error ratio OLS / GLS given the design, exact, summed over the
+        coefficients."""
         n, x = len(self.left), self.design
         error = np.kron(np.array([[1.0, self.rho], [self.rho, 1.0]]), np.eye(n))
         gram = np.linalg.inv(x.T @ x)
-        return gram @ x.T @ error @ x @ gram, np.linalg.inv(x.T @ np.linalg.solve(error, x))
-
-    def efficiency(self) -> float:
-        """Mean-squared-error ratio OLS / GLS, summed over the coefficients."""
-        ols, gls = self.covariances()
-        return float(np.trace(ols) / np.trace(gls))
+        ols = gram @ x.T @ error @ x @ gram
+        return float(np.trace(ols) / np.trace(np.linalg.inv(x.T @ np.linalg.solve(error, x))))
 
     def fit(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """OLS and GLS estimates for y (2n,), left eye's responses first."""

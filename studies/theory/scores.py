@@ -114,27 +114,49 @@ class Distortion:
 
     Attributes
     ----------
-    name, label : str
-        Key in records, words on a page.
+    name : str
+        Key in records.
     strengths : tuple of float
         Values drawn on the page, the first one nearly harmless.
     apply : callable (scores, draw, columns, strength, noise) -> scores
         ``noise`` (n,) is one standard normal value per patient, the same for both eyes.
-    score_covariance : callable (strength, rho) -> float
-        Cov(q1-hat, q2-hat) when the regression scores are distorted, in closed form (truth: 0.5).
-        ``rho`` is the true correlation of the errors, whose variance is 1.
-    residual_correlation : callable (strength, rho) -> float
-        Probability limit of rho12-hat then. The residual is e-hat = y - q-hat = e + (q - q-hat), so
-        that its covariance matrix follows from those of e and q. By default rho: a residual that is
-        shifted or shrunk has the same correlation.
+    weights : callable (strength) -> five numbers
+        What a regression score q-hat is made of: the eye's own score and the other eye's, the own
+        error and the other's, and the noise that both eyes share.
+    keeps_variance : bool
+        Whether q-hat is then divided by its standard deviation.
     """
 
     name: str
-    label: str
     strengths: tuple
     apply: Callable
-    score_covariance: Callable
-    residual_correlation: Callable = lambda k, rho: rho
+    weights: Callable
+    keeps_variance: bool = False
+
+    def score_covariance(self, strength: float, rho: float) -> float:
+        """Cov(q1-hat, q2-hat) in closed form (truth: 0.5); ``rho`` is the correlation of the
+        errors, whose variance is 1."""
+        return _moments(self._weights(strength, rho), rho)[0]
+
+    def residual_correlation(self, strength: float, rho: float) -> float:
+        """Probability limit of rho12-hat: the residual is e-hat = y - q-hat = q + e - q-hat."""
+        residual = np.array([1.0, 0.0, 1.0, 0.0, 0.0]) - self._weights(strength, rho)
+        covariance, variance = _moments(residual, rho)
+        return covariance / variance
+
+    def _weights(self, strength: float, rho: float) -> np.ndarray:
+        weights = np.array(self.weights(strength), dtype=float)
+        return weights / _moments(weights, rho)[1] ** 0.5 if self.keeps_variance else weights
+
+
+def _moments(weights: np.ndarray, rho: float) -> tuple[float, float]:
+    """Covariance between the eyes, and variance, of a weighted sum as :class:`Distortion` has
+    them; scores and errors have variance 1."""
+    own, other = weights[[0, 2]], weights[[1, 3]]
+    between = np.array([SCORE_CORRELATION, rho])
+    covariance = (own**2 + other**2) @ between + 2 * own @ other
+    variance = own @ own + other @ other + 2 * (own * other) @ between
+    return covariance + weights[4] ** 2, variance + weights[4] ** 2
 
 
 def _signed_labels(draw, columns):
@@ -143,43 +165,8 @@ def _signed_labels(draw, columns):
     return 2 * draw.y[:, columns] - 1 if columns == [2, 3] else draw.errors[:, columns]
 
 
-def _shrinkage(k):
-    """Factor that gives a score of variance 1 its variance back after noise of SD k was added."""
-    return 1 / np.sqrt(1 + k**2)
-
-
-def _rescaled_noise_residual(k, rho):
-    kept, noise = (1 - _shrinkage(k)) ** 2, (_shrinkage(k) * k) ** 2
-    return (rho + kept * SCORE_CORRELATION + noise) / (1 + kept + noise)
-
-
-def _shared_latent_residual(k, rho):
-    same, apart = (1 - k) ** 2 * (1 + rho) / 2, (1 - rho) / 2
-    return (same - apart) / (same + apart)
-
-
-def _averaging_residual(k, rho):
-    gap = k**2 * (1 - SCORE_CORRELATION) / 2
-    return (rho - gap) / (1 + gap)
-
-
 def _blur(q, k):
     return (1 - k) * q + k * q.mean(axis=1, keepdims=True)
-
-
-def _blurred_covariance(k):
-    return SCORE_CORRELATION + k * (2 - k) * (1 - SCORE_CORRELATION) / 2
-
-
-def _blurred_variance(k):
-    return 1 - k * (2 - k) * (1 - SCORE_CORRELATION) / 2
-
-
-def _rescaled_averaging_residual(k, rho):
-    own, other = 1 - (1 - k / 2) / _blurred_variance(k) ** 0.5, k / 2 / _blurred_variance(k) ** 0.5
-    variance = own**2 + other**2 - 2 * own * other * SCORE_CORRELATION
-    covariance = (own**2 + other**2) * SCORE_CORRELATION - 2 * own * other
-    return (rho + covariance) / (1 + variance)
 
 
 #: Name -> :class:`Distortion`: the ways of being wrong about ``q`` that the page on stronger
@@ -189,72 +176,59 @@ DISTORTIONS = {
     for d in (
         Distortion(
             "shared-noise",
-            "shared noise",
             (0.5, 1.0, 2.0, 10.0),
             lambda q, d, c, k, e: q + k * e[:, None],
-            lambda k, rho: SCORE_CORRELATION + k**2,
-            lambda k, rho: (rho + k**2) / (1 + k**2),
+            lambda k: (1, 0, 0, 0, k),
         ),
         Distortion(
             "shared-noise-rescaled",
-            "shared noise, variance kept",
             (0.5, 1.0, 2.0, 10.0),
             lambda q, d, c, k, e: (q + k * e[:, None]) / np.sqrt(1 + k**2 / q.var(axis=0)),
-            lambda k, rho: (SCORE_CORRELATION + k**2) / (1 + k**2),
-            _rescaled_noise_residual,
+            lambda k: (1, 0, 0, 0, k),
+            keeps_variance=True,
         ),
         Distortion(
             "constant-shift",
-            "constant shift",
             (0.25, 0.5, 1.0, 2.0),
             lambda q, d, c, k, e: q + k,
-            lambda k, rho: SCORE_CORRELATION,
+            lambda k: (1, 0, 0, 0, 0),
         ),
         Distortion(
-            "scaling",
             "scaling",
             (0.5, 1.5, 2.0, 4.0, 10.0),
             lambda q, d, c, k, e: k * q,
-            lambda k, rho: k**2 * SCORE_CORRELATION,
-            lambda k, rho: (rho + (1 - k) ** 2 * SCORE_CORRELATION) / (1 + (1 - k) ** 2),
+            lambda k: (k, 0, 0, 0, 0),
         ),
         Distortion(
             "label-tracking",
-            "label tracking",
             (0.25, 0.5, 1.0, 2.0),
             lambda q, d, c, k, e: q + k * _signed_labels(d, c),
-            lambda k, rho: SCORE_CORRELATION + k**2 * rho,
+            lambda k: (1, 0, k, 0, 0),
         ),
         Distortion(
             "own-latent-tracking",
-            "own-latent tracking",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: q + k * d.errors[:, c],
-            lambda k, rho: SCORE_CORRELATION + k**2 * rho,
+            lambda k: (1, 0, k, 0, 0),
         ),
         Distortion(
             "shared-latent-tracking",
-            "shared-latent tracking",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: q + k * d.errors[:, c].mean(axis=1, keepdims=True),
-            lambda k, rho: SCORE_CORRELATION + k**2 * (1 + rho) / 2,
-            _shared_latent_residual,
+            lambda k: (1, 0, k / 2, k / 2, 0),
         ),
         Distortion(
             "averaging",
-            "averaging of the eyes",
             (0.25, 0.5, 1.0),
             lambda q, d, c, k, e: _blur(q, k),
-            lambda k, rho: _blurred_covariance(k),
-            _averaging_residual,
+            lambda k: (1 - k / 2, k / 2, 0, 0, 0),
         ),
         Distortion(
             "averaging-rescaled",
-            "averaging, variance kept",
             (0.25, 0.5, 0.75, 0.9),
             lambda q, d, c, k, e: _blur(q, k) * q.std(axis=0) / _blur(q, k).std(axis=0),
-            lambda k, rho: _blurred_covariance(k) / _blurred_variance(k),
-            _rescaled_averaging_residual,
+            lambda k: (1 - k / 2, k / 2, 0, 0, 0),
+            keeps_variance=True,
         ),
     )
 }
