@@ -8,6 +8,7 @@ from copula_oracles import GAMMA, MEASURED, OUTPUTS, SCALE
 from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
 
 PAPER = CopulaParameters(GAMMA, SCALE)
+LEARNT = CopulaParameters(torch.tensor(GAMMA, requires_grad=True), SCALE)
 Y = torch.tensor(np.concatenate([MEASURED, [[0, 0], [0, 1], [1, 0], [1, 1]]], 1))
 X = torch.tensor(OUTPUTS)
 HOLES = Y.clone()
@@ -51,10 +52,13 @@ def test_identity_correlation_has_the_gradient_of_the_empirical_loss():
 def test_dtype_follows_the_outputs_and_is_never_half(dtype):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = CopulaLoss(PAPER).half()(X.to(dtype), Y)  # the parameters stay in float64
+        learnt = CopulaLoss(PAPER)(X.to(dtype), Y, LEARNT)
         assert EmpiricalLoss()(X.to(dtype), Y).dtype == loss.dtype
     assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     same = CopulaLoss(PAPER)(X.to(dtype).double(), Y)
-    assert float(loss) == pytest.approx(float(same), rel=2e-6 if dtype != torch.float64 else 0)
+    rounding = 2e-6 if dtype != torch.float64 else 1e-14
+    assert float(loss) == pytest.approx(float(same), rel=rounding)
+    assert float(learnt) == pytest.approx(float(same), rel=rounding)
 
 
 @pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])

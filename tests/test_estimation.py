@@ -265,6 +265,12 @@ def test_a_constant_column_of_residuals_has_no_scale(estimator):
         estimator.fit(outputs, y)
 
 
+def test_near_singular_estimates_say_so():
+    outputs, y = toy(8, n=800)
+    with pytest.warns(NearSingularWarning, match="smallest eigenvalue .* Shrink it"):
+        FastMCEM().fit(outputs[:3], y[:3])
+
+
 def test_not_converged_says_so_with_a_remedy():
     outputs, y = toy(9, n=200)
     with pytest.warns(NotConvergedWarning, match="raise max_iter"):

@@ -43,6 +43,7 @@ def test_other_parameters_make_another_loss_and_come_back_from_its_state():
     outputs, y = with_holes(30, 2, 5, 0.5)
     first, second = (CopulaParameters(exchangeable(7, rho), [2.0, 2.0]) for rho in (0.1, 0.5))
     loss, again = copula_loss(first), copula_loss(first)
+    assert isinstance(loss, PairwiseCopulaLoss)  # five labels are too many together
     before, wanted = loss(outputs, y), copula_loss(second)(outputs, y)
     loss.set_parameters(second)
     assert before != wanted
