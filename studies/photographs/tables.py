@@ -234,8 +234,8 @@ def answer(rows: pd.DataFrame, gains: pd.DataFrame) -> str:
     scores = gains[gains["gain"] == GAINS["log score"]].set_index("pairs")
     found = {pairs: _range(score) for pairs, score in scores.iterrows()}
     return (
-        f"Training under the dependence changes the error of the thickness by {_range(row)} um, "
-        f"**{row['word']}** beside matched independence. What joins the eyes adds "
+        "Beside matched independence, training under the dependence changes the error of the "
+        f"thickness by {_range(row)} um: **{row['word']}**. What joins the eyes adds "
         f"{found['own']} nats to the log score of a held-out pair, and where the eyes are "
         f"strangers {found.get(STRANGERS, '(not run yet)')}."
     )
@@ -248,7 +248,7 @@ def say_smallest(rows: pd.DataFrame) -> str:
     return (
         f"With power 0.8 this design sees a difference of **{row['smallest']:.2f} um** in the "
         f"error of the thickness, {row['smallest'] / row['mean_b']:.1%} of it, and a smaller one "
-        f"less often; of the {len(rows)} comparisons above {unseen} are not distinguishable, "
+        f"less often; of the {len(rows)} comparisons above, {unseen} are not distinguishable, "
         "which is not to say equal."
     )
 
