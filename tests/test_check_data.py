@@ -143,9 +143,10 @@ def test_a_damaged_png_is_found_without_decoding_it(tmp_path, mode):
     content = path.read_bytes()
     assert not inspect(path).error and inspect(path).digest
     damaged = [content[:stop] for stop in range(20, len(content) - 1, 97)]
-    for place in range(40, len(content) - 12, 211):  # between the header and the last chunk
-        other = bytes([content[place] ^ 1])
-        damaged.append(content[:place] + other + content[place + 1 :])
+    damaged += [  # between the header and the last chunk
+        content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        for place in range(40, len(content) - 12, 211)
+    ]
     for number, wrong in enumerate(damaged):
         path.write_bytes(wrong)
         assert inspect(path).error, number
@@ -341,15 +342,6 @@ def test_a_label_that_is_1_only_where_another_is_is_nested(tmp_path):
         assert ("'severe_OS' is 1 in 13 patients and 'DX_OS' then always too" in said) == nested
 
 
-def twice(picture: Image.Image) -> Image.Image:
-    """Two photographs in one file."""
-    return Image.fromarray(np.tile(np.asarray(picture), (1, 2, 1)))
-
-
-def brighter(picture: Image.Image) -> Image.Image:
-    return picture.resize((120, 120)).point(lambda level: min(255, int(1.1 * level)))
-
-
 TURN = Image.Transpose
 
 
@@ -359,8 +351,16 @@ TURN = Image.Transpose
         ("003_OD", lambda p: p.point(lambda _: 0), "003_OD.jpg is nearly black all over"),
         ("003_OD", lambda p: p.point(lambda _: 255), "003_OD.jpg is nearly white all over"),
         ("003_OD", lambda p: p.resize((12, 12)), "003_OD.jpg has 12 x 12 pixels"),
-        ("003_OD", twice, "003_OD.jpg looks like two photographs in one file"),
-        ("007_OD", brighter, "007_OD.jpg is nearly the same photograph as 003_OD.jpg ('003', OD)"),
+        (
+            "003_OD",
+            lambda p: Image.fromarray(np.tile(np.asarray(p), (1, 2, 1))),
+            "003_OD.jpg looks like two photographs in one file",
+        ),
+        (
+            "007_OD",
+            lambda p: p.resize((120, 120)).point(lambda level: min(255, int(1.1 * level))),
+            "007_OD.jpg is nearly the same photograph as 003_OD.jpg ('003', OD)",
+        ),
         (
             "003_OS",
             lambda p: p.transpose(TURN.FLIP_LEFT_RIGHT),

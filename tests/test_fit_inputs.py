@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -150,16 +151,23 @@ size: 24
 """
 
 
-def invented_knees(folder, patients: int = 40):
+def invented_knees(folder):
     """A table of knees with photographs, whose gap and pain follow from what the pictures show."""
-    practice_eyes(folder, np.random.default_rng(0), patients, faults=False)
-    rng, lines = np.random.default_rng(1), ["id,side,gap,pain,photo,age,site"]
-    ages = rng.normal(60, 10, size=patients).round()
-    for patient, side, gap, power, photo in read_rows(folder / "eyes.csv"):
-        i = int(patient)
-        row = [patient, side, gap, int(float(power) < -5), photo, ages[i], "AABAC"[i % 5]]
-        lines.append(",".join(map(str, row)))
-    (folder / "knees.csv").write_text("\n".join(lines) + "\n")
+    practice_eyes(folder, np.random.default_rng(0), 40, faults=False)
+    rows = [
+        [
+            patient,
+            side,
+            gap,
+            int(float(power) < -5),
+            photo,
+            50 + int(patient),
+            "AABAC"[int(patient) % 5],
+        ]
+        for patient, side, gap, power, photo in read_rows(folder / "eyes.csv")
+    ]
+    names = ["id", "side", "gap", "pain", "photo", "age", "site"]
+    pd.DataFrame(rows, columns=names).to_csv(folder / "knees.csv", index=False)
     (folder / "knees.yml").write_text(KNEES)
 
 

@@ -13,18 +13,13 @@ HEADER = "patient,eye,age,sex,axial_length,se\n"
 ROWS = "002,OD,47,M,23.5,-0.25\n002,OS,47,M,24.5,-1.5\n010,OD,60,F,22.0,\n010,OS,60,F,22.5,-7\n"
 
 
-@pytest.fixture
-def little_papila(tmp_path):
+def test_left_eye_first_and_refraction_continuous_or_binary(tmp_path):
     (tmp_path / "clinical.csv").write_text(HEADER + ROWS)
-    return tmp_path
-
-
-def test_left_eye_first_and_refraction_continuous_or_binary(little_papila):
-    data = load_papila(little_papila)
+    data = load_papila(tmp_path)
     assert data.ids == ("002",) and data.continuous == 4 and data.images is None
     assert data.y.tolist() == [[24.5, 23.5, -1.5, -0.25]]
     assert data.notes["flow"]["without all four responses"] == 1 and data.notes["flow"]["kept"] == 1
-    everybody = load_papila(little_papila, myopia=-1.5, missing="keep")
+    everybody = load_papila(tmp_path, myopia=-1.5, missing="keep")
     assert everybody.continuous == 2 and everybody.responses[2:] == ("myopia_OS", "myopia_OD")
     expected = torch.tensor(
         [[24.5, 23.5, 1, 0], [22.5, 22.0, 1, float("nan")]], dtype=torch.float64

@@ -275,8 +275,7 @@ def clone(tmp_path, monkeypatch):
     done = subprocess.run(
         commands, shell=True, cwd=root, check=True, capture_output=True, text=True
     )
-    head = done.stdout.strip()
-    return root, head
+    return root, done.stdout.strip()
 
 
 @pytest.mark.parametrize("code, same", [("x = 1\n", True), ("x = 2\n", False)])

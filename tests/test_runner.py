@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import nbformat
 import papermill
@@ -241,10 +242,7 @@ def test_plain_papermill_runs_the_clean_copy_and_a_misspelt_name_stops_it(page, 
 
 @pytest.fixture
 def no_kernel(monkeypatch):
-    def refuse(*arguments):
-        raise AssertionError("a kernel was started")
-
-    monkeypatch.setattr(run_module, "_execute", refuse)
+    monkeypatch.setattr(run_module, "_execute", Mock(side_effect=AssertionError("it was started")))
 
 
 @pytest.mark.parametrize(
