@@ -177,6 +177,15 @@ def test_positions_of_another_size_are_interpolated_as_timm_does_it(tmp_path):
     assert built(photographs(48)).shape == (2, 4)
 
 
+def test_a_scale_of_colours_that_is_not_known_is_said_and_can_be_given(tmp_path):
+    torch.save(own(PLAIN).state_dict(), tmp_path / "plain.pth")
+    given = SMALL | {"pretrained": False, "weights": tmp_path / "plain.pth", "lora_rank": 2}
+    with pytest.warns(WeightsWarning, match="mean 0.5, SD 0.5.*--mean, --std"):
+        BiChannelViT(PLAIN, **given)
+    told = BiChannelViT(PLAIN, mean=[0.3, 0.2, 0.1], std=[0.2, 0.2, 0.3], **given).preprocessing
+    assert told.mean == (0.3, 0.2, 0.1) and told.std == (0.2, 0.2, 0.3)
+
+
 @pytest.mark.parametrize(
     "content, told",
     [
