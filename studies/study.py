@@ -39,7 +39,7 @@ from cevit_lib.records.build import identifying, jsonable
 from cevit_lib.records.recipes import STUDIES, imported
 from cevit_lib.records.store import record_path, remedy
 
-Fit = tuple[dict[str, Any], int]
+Setting = tuple[dict[str, Any], int]
 """Full configuration and seed of one fit."""
 
 
@@ -106,7 +106,7 @@ class Study:
     """
 
     name: str
-    settings: Callable[[str], list[Fit]]
+    settings: Callable[[str], list[Setting]]
     fit: Callable[..., Any]
     device: str | None = None
     together: tuple[str, ...] | None = None
@@ -263,11 +263,11 @@ class Study:
             report(f"{self.name}: {made}, about {left:.1f} hours left")
         return told
 
-    def _parts(self, fits: list[Fit]) -> list[list[Fit]]:
+    def _parts(self, fits: list[Setting]) -> list[list[Setting]]:
         """Return the fits that are made at once: one, or as many of one shape as a device holds."""
         if self.together is None:
             return [[fit] for fit in fits]
-        shapes: dict[str, list[Fit]] = {}
+        shapes: dict[str, list[Setting]] = {}
         for fit in fits:
             shapes.setdefault(self._shape(fit[0]), []).append(fit)
         return [
@@ -282,7 +282,7 @@ class Study:
     def _shape(self, configuration: dict) -> str:
         return repr({k: v for k, v in configuration.items() if k not in (self.together or ())})
 
-    def _fitted(self, fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]:
+    def _fitted(self, fits: list[Setting], scale: str, device: str | None) -> list[dict[str, Any]]:
         """Return the records of some fits, unwritten."""
         begun, here = time.perf_counter(), {} if self.device else {"device": device}
         with one_thread() if self.device == "cpu" else contextlib.nullcontext():
@@ -298,7 +298,7 @@ class Study:
             for (c, seed), content in zip(fits, contents, strict=True)
         ]
 
-    def _missing(self, fit: Fit, scale: str, folder: Any) -> Fit | None:
+    def _missing(self, fit: Setting, scale: str, folder: Any) -> Setting | None:
         """Return what is still to be fitted: all of it, its missing arms, or nothing."""
         (configuration, seed), stored = fit, self._stored(fit, scale, folder)
         if stored is None:
@@ -306,7 +306,7 @@ class Study:
         lacking = _lacking(configuration.get("arms", ()), stored)
         return (configuration | {"arms": lacking}, seed) if lacking else None
 
-    def _stored(self, fit: Fit, scale: str, folder: Any) -> dict[str, Any] | None:
+    def _stored(self, fit: Setting, scale: str, folder: Any) -> dict[str, Any] | None:
         """Return the record of a fit; a smoke record counts only where this very code made it."""
         found = find_record(self.name, fit[0], [fit[1]], scale, self.facts(fit[0]), folder)
         old = found is not None and scale == "smoke" and found["source"] != source_hash()

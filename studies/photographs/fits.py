@@ -40,7 +40,7 @@ from studies.photographs.embedding import class_tokens, on_a_plane, points
 from studies.photographs.pretraining import encoder_of
 from studies.photographs.settings import grid
 from studies.simulation.fits import Clock, scores
-from studies.study import Fit, Study
+from studies.study import Setting, Study
 
 CROSSED = Source(lambda: MaximumLikelihood(standard_errors=False), "cross-fitted")
 RENEWED = {"matched": matched, "one stage": list}
@@ -50,7 +50,7 @@ SHOWN = {"partition": 0, "fold": 1, "adapters": True, "arm": "one stage"}
 """The one CeViT-A whose class tokens are laid on a plane."""
 
 
-def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]:
+def fit(fits: list[Setting], scale: str, device: Any = None) -> list[dict[str, Any]]:
     """Train fits of one shape side by side and return what their records hold."""
     device = find_device(device)
     if device.type == "cuda":  # predictions in TF32; training is in bf16, the loss in float32
@@ -64,7 +64,7 @@ def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]
 class Batch:
     """Fits of one shape in one program: their patients, networks, and what came of every arm."""
 
-    def __init__(self, fits: list[Fit], scale: str, device: torch.device) -> None:
+    def __init__(self, fits: list[Setting], scale: str, device: torch.device) -> None:
         self.fits, self.first, self.scale = fits, fits[0][0], scale
         self.device, self.clock = device, Clock(device)
         eyes = load_eyes(*(self.first[key] for key in ("data", "size", "mirror")))
@@ -179,7 +179,7 @@ class Batch:
         }
 
 
-def networks_of(fits: list[Fit], scale: str) -> list[BiChannelViT]:
+def networks_of(fits: list[Setting], scale: str) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
     with warnings.catch_warnings(action="ignore", category=FrozenRandomWeightsWarning):
         return [

@@ -27,17 +27,17 @@ from cevit_lib.training import find_device
 from studies.photographs.data import all_images, half_of, load_eyes, without_half
 from studies.photographs.masked_autoencoder import Pretraining, build_encoder, pretrain_together
 from studies.photographs.settings import base_of
-from studies.study import Fit, Study
+from studies.study import Setting, Study
 
 
-def settings(scale: str) -> list[Fit]:
+def settings(scale: str) -> list[Setting]:
     """Return both members; each is numbered as the half that it does not see."""
     kept = ("data", "size", "mirror", "encoder", "pretraining")
     base = {key: base_of(scale)[key] for key in kept}
     return [(base | {"half": half}, half) for half in (0, 1)]
 
 
-def fit(fits: list[Fit], scale: str, device: Any = None) -> list[dict[str, Any]]:
+def fit(fits: list[Setting], scale: str, device: Any = None) -> list[dict[str, Any]]:
     """Train members side by side, keep their weights, and return what their records hold."""
     first, where = fits[0][0], find_device(device)
     eyes = load_eyes(first["data"], first["size"], first["mirror"])

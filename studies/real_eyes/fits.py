@@ -26,7 +26,7 @@ from studies.real_eyes.steps import (
     summarise_statements,
     summarise_steps,
 )
-from studies.study import Fit, Study
+from studies.study import Setting, Study
 
 SEED = 20261129
 LIMITS: dict[str, dict[str, Any]] = {"uwhvf": {}, "papila": {"myopia": -0.5}}
@@ -53,7 +53,7 @@ SMOKE = {"folds": 2, "repeats": 1, "bootstrap": 50, "replications": 2, "patients
 """What a smoke run changes, where the study has it."""
 
 
-def settings(study: str, scale: str) -> list[Fit]:
+def settings(study: str, scale: str) -> list[Setting]:
     """Return configuration and seed of every record."""
     if study == "real-eyes-errors":
         correlations = (0.0, 0.3, 0.6, 0.9) if scale != "smoke" else (0.0, 0.6)

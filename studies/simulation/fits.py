@@ -36,7 +36,7 @@ from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
 from cevit_lib.training.side_by_side import SideBySide
 from studies.simulation.settings import FURTHER_RECIPE, GRIDS, LATER, grid, recipe_of
-from studies.study import Fit, Study
+from studies.study import Setting, Study
 from studies.verdicts.predictions import correlation_at
 
 WORTH_COMPILING = 15_000  # steps of one member; shorter studies are done before a compiler is
@@ -66,7 +66,7 @@ def draw(configuration: dict, seed: int) -> SyntheticPairs:
     )
 
 
-def fit(fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]:
+def fit(fits: list[Setting], scale: str, device: str | None) -> list[dict[str, Any]]:
     """Train fits of one shape side by side and return the contents of their records.
 
     Where a compiled program goes wrong on the way, the fits are made again without it.
@@ -85,7 +85,7 @@ def fit(fits: list[Fit], scale: str, device: str | None) -> list[dict[str, Any]]
 class Batch:
     """Fits of one shape in one program: their data, networks, and what came of every arm."""
 
-    def __init__(self, fits: list[Fit], device: torch.device, compiled: bool = True) -> None:
+    def __init__(self, fits: list[Setting], device: torch.device, compiled: bool = True) -> None:
         self.clock, self.fits = Clock(device), fits
         self.first, self.device, self.how = fits[0][0], device, "not compiled"
         self.data, self.patients, members = assemble(fits, device)
@@ -289,7 +289,7 @@ class Clock:
         return {f"{stage} (all fits)": seconds for stage, seconds in self.times.items()}
 
 
-def assemble(fits: list[Fit], device: torch.device) -> tuple[list, list, Members]:
+def assemble(fits: list[Setting], device: torch.device) -> tuple[list, list, Members]:
     """Return data sets, patients' rows by part, and ``Members``; a data set's images are once."""
     wanted = {_data_of(c): (c, seed) for c, seed in fits}
     drawn = Parallel(n_jobs=min(granted_cores(), len(wanted)), prefer="threads")(
@@ -361,7 +361,7 @@ def _steps(c: dict) -> int:
     return int(epochs * c["n"] / c["recipe"]["batch_size"])
 
 
-def networks_of(fits: list[Fit]) -> list[BiChannelViT]:
+def networks_of(fits: list[Setting]) -> list[BiChannelViT]:
     """Return the fits' fresh networks."""
     return [
         BiChannelViT(
