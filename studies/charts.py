@@ -131,8 +131,9 @@ def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
     colors : dict
         Arm -> colour.
     """
+    count = rows["label"].nunique()
     figure, axes = new_figure(
-        0.9 + 0.3 * rows["label"].nunique(),
+        max(1.9, 0.9 + 0.3 * count),
         columns=rows["metric"].nunique(),
         sharey=True,
         squeeze=False,
@@ -153,6 +154,7 @@ def differences(rows: pd.DataFrame, colors: dict[str, str]) -> Figure:
         )
         ax.hlines(range(len(own)), own["low"], own["high"], colors=own["a"].map(colors))
         better = "left" if metric.startswith(("MAE", "RMSE", "Brier")) else "right"
-        ax.set(xlabel=f"difference in {metric}\n({better} of 0 is better)", ylabel="")
+        words = f"difference in {metric}\n({better} of 0 is better)"
+        ax.set(xlabel=words, ylabel="", ylim=(count - 0.5, -0.5))
         ax.locator_params(axis="x", nbins=4)
     return figure
