@@ -61,8 +61,7 @@ def test_dtype_follows_the_outputs_and_is_never_half(dtype):
     assert float(learnt) == pytest.approx(float(same), rel=rounding)
 
 
-@pytest.mark.parametrize("y", [Y, HOLES], ids=["complete", "missing"])
-def test_compiles_to_the_same_numbers(y):
+def test_compiles_to_the_same_numbers():
     """The graph is captured whole; running it in Python (aot_eager) leaves out only the code
     generator.
     """
@@ -71,7 +70,7 @@ def test_compiles_to_the_same_numbers(y):
     results = []
     for call in (loss, compiled):
         values = X.clone().requires_grad_()
-        value = call(values, y)
+        value = call(values, HOLES)
         value.backward()
         results.append((value.detach(), values.grad))
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-12)
