@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,10 +85,7 @@ def test_words_that_are_no_command(capsys, words, status, said):
     ],
 )
 def test_an_error_that_is_no_fault_of_ours_is_one_line(monkeypatch, capsys, error, status, said):
-    def fail(options):
-        raise error
-
-    monkeypatch.setattr("cevit_lib.clinic.doctor.run_doctor", fail)
+    monkeypatch.setattr("cevit_lib.clinic.doctor.run_doctor", Mock(side_effect=error))
     assert cli.main(["doctor"]) == status
     assert capsys.readouterr().err == f"cevit doctor: {said}\n"
 

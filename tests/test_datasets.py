@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -202,23 +203,18 @@ def test_mirroring_flips_left_and_right_only_and_exif_is_honoured(tmp_path):
 def test_a_photograph_is_decoded_once_and_again_when_it_or_its_bytes_changed(tmp_path, monkeypatch):
     path, kept = photograph(tmp_path / "q.png"), tmp_path / "kept"
     monkeypatch.setenv("CEVIT_CACHE", str(kept))
-    decoded, rows = [], np.array([0])
-
-    def decode(*a, **k):
-        decoded.append(a)
-        return read_image(*a, **k)
-
+    decode, rows = Mock(wraps=read_image), np.array([0])
     monkeypatch.setattr("cevit_lib.datasets.images.read_image", decode)
     files = ImageFiles(((path, path),), size=16, mirrored=(True, False))
     first = files[rows]
     torch.testing.assert_close(first, replace(files, cache=None)[rows], rtol=0, atol=0)
-    decoded.clear()
-    assert torch.equal(files[rows], first) and not decoded
+    decode.reset_mock()
+    assert torch.equal(files[rows], first) and not decode.called
     one, _ = sorted(kept.rglob("*.u8"))
     one.write_bytes(one.read_bytes()[:-1])  # cut off by something that is not us
-    assert torch.equal(files[rows], first) and len(decoded) == 1
+    assert torch.equal(files[rows], first) and decode.call_count == 1
     Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
-    assert not torch.equal(files[rows], first) and len(decoded) == 3
+    assert not torch.equal(files[rows], first) and decode.call_count == 3
     path.unlink()
     with pytest.raises(DataError, match="does not exist"):
         files[rows]

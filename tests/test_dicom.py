@@ -33,11 +33,6 @@ LEVELS = np.tile(np.arange(0, 256, 8, dtype=np.uint8), (32, 1))
 COLOR = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 
 
-def test_colour_of_eight_bits_is_read_as_it_is(tmp_path):
-    path = write(tmp_path / "eye.dcm", COLOR)
-    assert np.array_equal(read_image(path, 32).permute(1, 2, 0), COLOR)
-
-
 @pytest.mark.parametrize("bits", [10, 12, 16])
 def test_deep_samples_are_scaled_by_the_bits_that_are_stored(tmp_path, bits):
     samples = np.round(LEVELS.astype(float) * (2**bits - 1) / 255).astype(np.uint16)

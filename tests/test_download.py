@@ -127,9 +127,6 @@ def test_offline_it_says_what_to_fetch_and_where_to_put_it(tmp_path, capsys, mon
     told = ("10.6084/m9.figshare.c.6406319.v1", "By hand", str(tmp_path / "here"), "sha256:72d1d6")
     assert [words for words in told if words not in said] == []
     assert not (tmp_path / "here").exists()
-    monkeypatch.delenv("CEVIT_DATA", raising=False)
-    assert cevit("papila") == 2
-    assert "set CEVIT_DATA" in capsys.readouterr().err
 
 
 # The archives' own layouts, with invented patients.

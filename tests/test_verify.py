@@ -51,12 +51,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def alter(folder, edit, seed: int = 3) -> str:
-    for path in (folder / STUDY).glob("*.json"):
-        record = json.loads(path.read_text())
-        if record["seeds"] == [seed]:
-            edit(record)
-            path.write_text(json.dumps(record))
-            return record["id"]
+    records = {path: json.loads(path.read_text()) for path in (folder / STUDY).glob("*.json")}
+    path, record = next(pair for pair in records.items() if pair[1]["seeds"] == [seed])
+    edit(record)
+    path.write_text(json.dumps(record))
+    return record["id"]
 
 
 def command(folder, *options) -> int:

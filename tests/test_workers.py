@@ -1,7 +1,9 @@
 """Places of fits on a machine's devices: jobs take them in turn; a killed job frees its own."""
 
 import os
+from itertools import repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,14 +24,10 @@ def test_jobs_take_devices_in_turn(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "quota, cores", [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 64), (None, 64)]
+    "quota, cores",
+    [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 64), (FileNotFoundError(), 64)],
 )
 def test_what_a_control_group_grants_is_not_exceeded(monkeypatch, quota, cores):
-    def read(path, *encoding):
-        if quota is None:
-            raise FileNotFoundError(path)
-        return quota
-
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
-    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=repeat(quota)))
     assert granted_cores() == cores
