@@ -247,7 +247,6 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
     """Signs and traces of Section 2.3: the printed objective has no maximum, the trace is not
     constant."""
     scatter = TEXT_CORRELATION
-    changed, own = {}, {}
     deflated = scatter.copy()  # latent variances below 1, as fMCEM's Z'Z / n has them
     deflated[[2, 3], [2, 3]] = 0.6
     deflated[:2, 2:] *= 0.9
@@ -256,10 +255,8 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
     rescaled, constrained = (
         ExactEM(rescale=rescale).m_step(deflated, scatter) for rescale in (True, False)
     )
-    for rho in c["rho34"]:
-        gamma = from_off_diagonal([*scatter[np.triu_indices(4, 1)][:5], rho], 4)
-        changed[f"{rho:g}"] = theory.trace_term(gamma, scatter)
-        own[f"{rho:g}"] = theory.trace_term(gamma, gamma)
+    others = scatter[np.triu_indices(4, 1)][:5]
+    gammas = {f"{rho:g}": from_off_diagonal([*others, rho], 4) for rho in c["rho34"]}
     return {
         "printed_by_factor": {
             f"{k:g}": theory.printed_expected_log_likelihood(k * scatter, scatter)
@@ -268,8 +265,8 @@ def check_objective(c: dict, rng: np.random.Generator) -> dict:
         "right_by_factor": {
             f"{k:g}": complete_objective(k * scatter, scatter) for k in c["factors"]
         },
-        "trace_by_rho34": changed,
-        "trace_with_own_by_rho34": own,
+        "trace_by_rho34": {rho: theory.trace_term(g, scatter) for rho, g in gammas.items()},
+        "trace_with_own_by_rho34": {rho: theory.trace_term(g, g) for rho, g in gammas.items()},
         "cov2cor_below_maximum": complete_objective(constrained, deflated)
         - complete_objective(rescaled, deflated),
         "cov2cor_largest_difference": float(np.abs(constrained - rescaled).max()),

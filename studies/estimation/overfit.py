@@ -18,7 +18,6 @@ from studies.estimation.toy_example import NAMES, PAIRS, mean_and_sd, rounded
 from studies.study import Study, fitted, replications
 
 RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75)
-FOLDS = 5
 #: Standard deviations of the continuous mean and of the logit.
 SIGNAL = (1.0, 1.33)
 
@@ -123,7 +122,7 @@ def configuration(ratio: float, penalty: str, scale: str = "paper") -> dict:
         "ratio": ratio,
         "features": round(ratio * n),
         "penalty": penalty,
-        "folds": FOLDS,
+        "folds": 5,
         "test_patients": 2000 if scale == "paper" else 300,
         "replications": 40 if scale == "paper" else 2,
     }

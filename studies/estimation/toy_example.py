@@ -23,6 +23,7 @@ from cevit_lib.estimation import (
     MaximumLikelihood,
     RankLikelihoodMCMC,
 )
+from cevit_lib.estimation.correlation import from_off_diagonal
 from cevit_lib.records import rounded as six_digits
 from studies.estimation.plug_in import plug_in_outputs
 from studies.study import Study, fitted, replications
@@ -51,7 +52,11 @@ ESTIMATORS = {
     "scores": lambda c, rng: GaussianScoreCorrelation(),
 }
 #: Held-out likelihoods are also given for these matrices, which no estimator made.
-REFERENCES = ("truth", "independence", "rho12 only")
+REFERENCES = {
+    "truth": TOY_CORRELATION,
+    "independence": np.eye(4),
+    "rho12 only": from_off_diagonal([TOY_CORRELATION[0, 1], 0, 0, 0, 0, 0], 4),
+}
 
 
 def double_sigmoid(outputs: np.ndarray) -> np.ndarray:
@@ -107,16 +112,9 @@ def replicate(c: dict, stream: np.random.SeedSequence) -> dict:
         row[f"{name}.iterations"] = estimator.n_iter_
         row[f"{name}.converged"] = int(estimator.converged_)
         row[f"{name}.heldout"] = held_out_likelihood(held_out, correlation)
-    for name, correlation in zip(REFERENCES, reference_matrices(), strict=True):
+    for name, correlation in REFERENCES.items():
         row[f"{name}.heldout"] = held_out_likelihood(held_out, correlation)
     return row
-
-
-def reference_matrices():
-    """Return the true matrix, the identity, and the identity with the true rho12."""
-    only_continuous = np.eye(4)
-    only_continuous[:2, :2] = TOY_CORRELATION[:2, :2]
-    return TOY_CORRELATION, np.eye(4), only_continuous
 
 
 def held_out_likelihood(data, correlation) -> float | None:
@@ -146,7 +144,7 @@ def summarise(c: dict, columns: dict) -> dict:
         }
     if c["test_patients"]:
         truth = np.array(columns["truth.heldout"])
-        for name in (*c["estimators"], *REFERENCES[1:]):
+        for name in (*c["estimators"], *[*REFERENCES][1:]):
             difference = np.array(columns[f"{name}.heldout"]) - truth
             metrics.setdefault(name, {})["heldout"] = mean_and_sd(difference)
     return metrics
@@ -196,9 +194,8 @@ def examples(scale: str, **changes) -> list[dict]:
 def unbiased(scale: str) -> list[tuple[dict, int]]:
     """Return the same for maximum likelihood alone, replicated until a bias of thousandths
     shows."""
-    changes = {"estimators": ["ml"], "test_patients": 0}
-    if scale == "paper":
-        changes["replications"] = 400
+    count = {"replications": 400} if scale == "paper" else {}
+    changes = {"estimators": ["ml"], "test_patients": 0} | count
     plugged = numbered(examples(scale, **changes), 4100)
     # The second design gives the estimator the true outputs: what then is left of a bias is its
     # own.

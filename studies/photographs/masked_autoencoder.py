@@ -39,11 +39,6 @@ class Pretraining:
     learning_rate: float = 1e-3
     decoder: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def rise(self) -> int:
-        """Steps in which the learning rate rises."""
-        return max(1, self.steps // 20)
-
 
 def build_encoder(configuration: dict) -> nn.Module:
     """Return a timm Vision Transformer without classifier and with random weights."""
@@ -132,11 +127,6 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     return (moved * uniform(0.85, 1.15, 3, 1, 1) + uniform(-0.08, 0.08, 1, 1, 1)).clamp(0, 1)
 
 
-def _seen(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return augmented bytes as the backbone expects them, with its own mean 0.5 and SD 0.5."""
-    return augment(images.float() / 255, generator) * 2 - 1
-
-
 def pretrain_together(
     encoder: dict,
     images: Tensor,
@@ -181,13 +171,14 @@ def pretrain_together(
 
     def draw() -> tuple[Tensor, Tensor]:
         drawn = (torch.rand(size, batch, **chance) * counts).long()
-        seen = _seen(images[allowed.gather(1, drawn).flatten()], chance["generator"])
+        whole = images[allowed.gather(1, drawn).flatten()].float() / 255
+        seen = augment(whole, chance["generator"]) * 2 - 1  # as the backbone expects them
         seen = seen.view(size, batch, *images.shape[1:])
         return seen, torch.rand(size, batch, patches, **chance).argsort(-1)
 
     def rate(step: int) -> float:
         fall = 0.5 * (1 + math.cos(math.pi * (step / settings.steps)))
-        return min(1.0, (step + 1) / settings.rise) * fall
+        return min(1.0, (step + 1) / max(1, settings.steps // 20)) * fall
 
     trace = _descend(program, parameters.values(), draw, rate, settings)
     own = {n.removeprefix("encoder."): v for n, v in parameters.items() if "encoder." in n}

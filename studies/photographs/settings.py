@@ -1,7 +1,6 @@
 """What the ablation on photographs fits: the setting, a tiny one for a laptop, and its grids."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 ARMS = ("empirical", "matched", "one stage", "algorithm 3, paper", "algorithm 3, exact")
@@ -71,33 +70,25 @@ def base_of(scale: str) -> dict[str, Any]:
     return base | {"weights": os.environ.get("CEVIT_PHOTOGRAPHS_WEIGHTS", base["weights"])}
 
 
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "photographs": [{}, {"adapters": True, "arms": list(ADAPTED)}],
+    "photographs-disrupted": [{"pairs": "strangers", "arms": list(DISRUPTED)}],
+    "photographs-references": [{"models": list(PLAIN)}],
+}
+"""Study -> what each of its settings changes."""
+OF_REFERENCES = ("data", "size", "mirror", "folds", "cross_fits")
+"""What of the setting the plain rows depend on."""
+
+
 def grid(study: str = "photographs", scale: str = "paper") -> list[tuple[dict[str, Any], int]]:
-    """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``GRIDS``."""
+    """Return (configuration, seed) of every fit of a study; ``study`` is a key of ``CHANGES``."""
     base = base_of(scale)
+    if study == "photographs-references":
+        base = {key: base[key] for key in OF_REFERENCES}
     partitions = 10 if scale == "paper" else 1
     return [
-        (own | {"partition": p, "fold": f}, 0)
-        for own in GRIDS[study](base)
+        (base | own | {"partition": p, "fold": f}, 0)
+        for own in CHANGES[study]
         for p in range(partitions)
         for f in range(1, base["folds"] + 1)
     ]
-
-
-def _main(base: dict) -> list[dict]:
-    return [base, base | {"adapters": True, "arms": list(ADAPTED)}]
-
-
-def _disrupted(base: dict) -> list[dict]:
-    return [base | {"pairs": "strangers", "arms": list(DISRUPTED)}]
-
-
-def _references(base: dict) -> list[dict]:
-    kept = ("data", "size", "mirror", "folds", "cross_fits")
-    return [{key: base[key] for key in kept} | {"models": list(PLAIN)}]
-
-
-GRIDS: dict[str, Callable[[dict], list[dict]]] = {
-    "photographs": _main,
-    "photographs-disrupted": _disrupted,
-    "photographs-references": _references,
-}

@@ -59,19 +59,15 @@ def settings(study: str, scale: str) -> list[Setting]:
         correlations = (0.0, 0.3, 0.6, 0.9) if scale != "smoke" else (0.0, 0.6)
         wanted = [{"correlation": r, "patients": 100, "replications": 400} for r in correlations]
     else:
+        others = OTHERS if study == "real-eyes-limits" else dict.fromkeys(LIMITS, [{}])
         wanted = [
-            {"source": available(source, scale), "limits": limits, **SIZES[study]}
-            for source in LIMITS
-            for limits in _limits(study, source)[-1 if scale == "smoke" else 0 :]
+            {"source": available(source, scale), "limits": limits | other, **SIZES[study]}
+            for source, limits in LIMITS.items()
+            for other in others[source][-1 if scale == "smoke" else 0 :]
         ]
     if scale == "smoke":
         wanted = [c | {key: SMOKE[key] for key in c if key in SMOKE} for c in wanted]
     return [(c, SEED) for c in wanted]
-
-
-def _limits(study: str, source: str) -> list[dict[str, Any]]:
-    own = LIMITS[source]
-    return [own | other for other in OTHERS[source]] if study == "real-eyes-limits" else [own]
 
 
 def facts(missing: str, c: dict) -> dict[str, Any]:

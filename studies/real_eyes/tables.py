@@ -10,6 +10,14 @@ from studies.real_eyes.missing import ANALYSES, MECHANISMS
 from studies.real_eyes.steps import REGIONS
 
 UNITS = {"uwhvf": "dB a year", "papila": "mm"}
+LIMITS = {
+    "cut": "number cut at {cut} {unit}",
+    "compress": "slope compressed",
+    "tests": "{tests} tests over {years:g} y",
+    "p_value": "p < {p_value}",
+    "myopia": "myopia at {myopia:g} D",
+}
+"""Limit -> its words; the first that a record has is what is special in it."""
 
 
 def kind_of(record: dict[str, Any]) -> str:
@@ -19,16 +27,9 @@ def kind_of(record: dict[str, Any]) -> str:
 
 def words_of(record: dict[str, Any]) -> str:
     """Return what is special in a record's limits."""
-    limits, unit = record["configuration"]["limits"], UNITS[kind_of(record)]
-    if "cut" in limits:
-        return f"number cut at {limits['cut']} {unit}"
-    if "compress" in limits:
-        return "slope compressed"
-    if "tests" in limits:
-        return f"{limits['tests']} tests over {limits['years']:g} y"
-    if "p_value" in limits:
-        return f"p < {limits['p_value']}"
-    return f"myopia at {limits['myopia']:g} D" if "myopia" in limits else "as above"
+    limits = record["configuration"]["limits"]
+    words = next((words for limit, words in LIMITS.items() if limit in limits), "as above")
+    return words.format(unit=UNITS[kind_of(record)], **limits)
 
 
 def limits_table(records: list[dict[str, Any]]) -> pd.DataFrame:

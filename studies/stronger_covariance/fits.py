@@ -313,14 +313,14 @@ def linear_settings(smoke: bool) -> list[dict]:
         "sweeps": 0,
         "estimators": ["maximum-likelihood", "fmcem"],
     }
-    if smoke:
-        base |= {"n": 200, "n_test": 200, "replications": 2}
+    base |= {"n": 200, "n_test": 200, "replications": 2} if smoke else {}
     grid = (4, 40) if smoke else (5, 50, 100, 175, 250)
     return [base | {"features": p, "shared": shared} for shared in (True, False) for p in grid]
 
 
 def network_settings(smoke: bool) -> list[dict]:
     """A small network from its first steps to past interpolation."""
+    tiny = {"n": 100, "n_test": 100, "replications": 1, "checkpoints": [20, 100], "folds": 2}
     base = {
         "n": 500,
         "n_test": 2000,
@@ -332,9 +332,7 @@ def network_settings(smoke: bool) -> list[dict]:
         "checkpoints": [20, 50, 100, 200, 400, 800, 1500],
         "estimators": ["maximum-likelihood", "fmcem"],
     }
-    if smoke:
-        base |= {"n": 100, "n_test": 100, "replications": 1, "checkpoints": [20, 100], "folds": 2}
-    return [base]
+    return [base | (tiny if smoke else {})]
 
 
 def summarise(columns: dict[str, list]) -> dict:
