@@ -86,13 +86,14 @@ def describe(key: str, estimator, outputs: np.ndarray, y: np.ndarray, test) -> d
     """
     parameters = fitted(estimator, outputs, y).parameters_
     correlation = parameters.correlation.numpy()
-    row = {
+    found = {
         f"{key}.{label}": float(correlation[pair]) for label, pair in zip(NAMES, PAIRS, strict=True)
     }
-    row[f"{key}.scale"] = float(parameters.scale.mean())
-    row[f"{key}.eigenvalue"] = float(np.linalg.eigvalsh(correlation)[0])
-    row[f"{key}.heldout"] = float(log_density(*test, parameters, validate=False).mean())
-    return row
+    return found | {
+        f"{key}.scale": float(parameters.scale.mean()),
+        f"{key}.eigenvalue": float(np.linalg.eigvalsh(correlation)[0]),
+        f"{key}.heldout": float(log_density(*test, parameters, validate=False).mean()),
+    }
 
 
 def expected_in_sample(covariates: np.ndarray, penalty: float) -> float:

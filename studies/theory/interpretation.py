@@ -79,12 +79,11 @@ def evaluate_rule(cells, predicted, reference) -> dict:
         two eyes of P(right); ``differs_from_marginal``, the share whose predicted pair does.
         ``never``: cells ``[y3, y4]`` that the rule never predicts.
     """
-    flat = cells.reshape(len(cells), 4)
     y3, y4 = predicted // 2, predicted % 2
     p3, p4 = cells[:, 1].sum(-1), cells[:, :, 1].sum(-1)
     right = (np.where(y3 == 1, p3, 1 - p3) + np.where(y4 == 1, p4, 1 - p4)) / 2
     return {
-        "joint": float(np.take_along_axis(flat, predicted[:, None], 1).mean()),
+        "joint": float(cells.reshape(-1, 4)[np.arange(len(cells)), predicted].mean()),
         "per_eye": float(right.mean()),
         "differs_from_marginal": float((predicted != reference).mean()),
         "never": [[*divmod(c, 2)] for c in range(4) if not (predicted == c).any()],
