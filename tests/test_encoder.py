@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import Block
 
 from benchmarks.encoder import TwoPassViT
 from cevit_lib.encoder import BiChannelViT, ResidualAdapter, base_hash, merge_lora
 from cevit_lib.encoder.bichannel import part_of
+from cevit_lib.encoder.class_token import LastBlock
 from cevit_lib.encoder.lora import lora_layers
 from cevit_lib.errors import FrozenRandomWeightsWarning, ParameterError, ShapeError
 from studies.photographs.masked_autoencoder import MaskedAutoencoder
@@ -134,7 +136,7 @@ def test_adapter_computes_the_display_before_equation_five(domains):
 @pytest.mark.parametrize("where", ["attention-output", "layer-norm"])
 def test_adapted_block_computes_equation_five(where):
     model = shake(build(adapter_input=where, lora_rank=0))
-    block = model.backbone.blocks[1]
+    block = model.backbone.blocks[0]
     x = torch.randn(4, 17, 48, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         plain = block.mlp
@@ -209,6 +211,24 @@ def test_a_small_change_is_rounded_without_bias_and_with_the_noise_of_a_grid():
     assert abs(slope - 1) < 4 * (variance * change.square()).sum().sqrt() / size < 0.2
     error, expected = (moved - change).norm() / size.sqrt(), (variance.sum() / size).sqrt()
     assert float(error) == pytest.approx(float(expected), rel=0.05) and expected > 1.5
+
+
+def test_the_last_block_works_for_the_class_token_alone_and_loses_nothing():
+    model, x, found = shake(build()).double(), images().double(), []
+    for kind in (LastBlock, Block):
+        assert type(model.backbone.blocks[-1]) is LastBlock
+        model.backbone.blocks[-1].__class__ = kind
+        out = model(x)
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        gradients = torch.autograd.grad(out.square().sum(), trained.values())
+        found.append({"outputs": out, **dict(zip(trained, gradients, strict=True))})
+        model.backbone.blocks[-1].__class__ = LastBlock
+    torch.testing.assert_close(*found, atol=1e-10, rtol=1e-8)
+    assert model.backbone.forward_features(x.flatten(0, 1)).shape == (6, 1, 48)
+    # features that are the mean of the patches need them all
+    mean = build(global_pool="avg").backbone
+    tokens = mean.forward_features(images().flatten(0, 1))
+    assert tokens.shape == (6, mean.pos_embed.shape[1], 48)
 
 
 # ---- options and messages

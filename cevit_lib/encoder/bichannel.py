@@ -119,6 +119,8 @@ class BiChannelViT(nn.Module):
         domains: int = 2,
         **options: Any,
     ) -> None:
+        from cevit_lib.encoder.class_token import finish_with_class_token
+
         super().__init__()
         known = {field.name for field in fields(EncoderOptions)} & set(options)
         own = EncoderOptions(**{name: options.pop(name) for name in known})
@@ -133,6 +135,7 @@ class BiChannelViT(nn.Module):
             self.base_hash = base_hash(self.backbone)
             self.preprocessing = preprocessing_of(self.backbone)
             patches_as_product(self.backbone)
+            finish_with_class_token(self.backbone)
             if lora_rank:
                 _warn_if_random(self.origin)
                 add_lora(self.backbone, lora_rank, lora)
