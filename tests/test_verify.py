@@ -153,3 +153,12 @@ def test_a_fold_may_move_by_two_standard_deviations_of_a_difference_of_two_folds
     assert verify._setting(one) == verify._setting(sibling) != verify._setting(other)
     allowed, origin = verify.tolerance("simulation", 0.9, [0.8, 0.9, 1.0])
     assert (allowed, origin[-13:]) == (pytest.approx(0.2 * 2**0.5), "3 other folds")
+
+
+def test_where_a_curve_has_its_minimum_is_not_compared_but_what_it_reaches_there_is():
+    stored, again = (
+        {"study": STUDY, "id": "0", "metrics": {"best epoch": {"epoch": k, "criterion": value}}}
+        for k, value in ((6, 1.0), (8, 1.1))
+    )
+    (line,) = verify.compare(stored, again, [])
+    assert "criterion is 1 in the record, 1.1 now" in line
