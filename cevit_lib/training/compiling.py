@@ -5,9 +5,11 @@ met on one kind of card and not on another, with the same code, shapes and versi
 """
 
 import contextlib
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,27 @@ from cevit_lib.errors import WronglyCompiledWarning
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
 # SD of what the weights are moved by, for what starts at zero hides what it multiplies
 MOVED = 0.02
+
+
+def compiled(model: nn.Module) -> Callable:
+    """Return the network as a compiled program with the same weights; the network is left as it is.
+
+    The blocks of a Vision Transformer are compiled each by itself: those that are alike share one
+    program, so that the compiler works on one block and not on twelve. What lies between them is
+    too little to compile. Another network is compiled whole.
+    """
+    shared = {id(value): value for value in chain(model.parameters(), model.buffers())}
+    twin = copy.deepcopy(model, shared)
+    blocks = getattr(getattr(twin, "backbone", None), "blocks", None)
+    for part in [twin] if blocks is None else blocks:
+        part.compile(dynamic=False)
+
+    def run(*inputs: Tensor) -> Tensor:
+        if twin.training != model.training:
+            twin.train(model.training)
+        return twin(*inputs)
+
+    return run
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from cevit_lib.datasets.paired import numbers
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training.algorithm import Stage, Trainer
 from cevit_lib.training.checkpoint import Checkpoint, Progress
-from cevit_lib.training.compiling import compare_compiled, wrongly_compiled
+from cevit_lib.training.compiling import compare_compiled, compiled, wrongly_compiled
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.seeds import reproducible, torch_seeded
@@ -176,6 +176,7 @@ class NetworkTrainer(Trainer):
         super().__init__(optimizer, recipe, stage, len(self.y))
         self.checked = self._patients(network, "held-out") if "held-out" in network.parts else None
         self.forward: Callable | None = None if recipe.compiled else self.model
+        self.room = 0  # patients whom the compiled program takes, which is made for one size
 
     def _patients(self, network: OneNetwork, part: str) -> tuple[Batches, Tensor]:
         """Return the images of a part of the patients, and their responses in units of training."""
@@ -214,7 +215,8 @@ class NetworkTrainer(Trainer):
             self.forward = self._compile(parts)
         for part in parts:
             with autocast(self.device, self.recipe.precision):
-                outputs = self.forward(*self.images.inputs(self.model, part))
+                filled = np.pad(part, (0, max(0, self.room - len(part))), mode="edge")
+                outputs = self.forward(*self.images.inputs(self.model, filled))[: len(part)]
             y = self.y[on(self.device, part)]
             value = self.loss(outputs.float(), y)
             (value if len(part) == len(rows) else value * (len(part) / len(rows))).backward()
@@ -271,11 +273,13 @@ class NetworkTrainer(Trainer):
 
     def _compile(self, parts: list[np.ndarray]) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
-        program, far = torch.compile(self.model, dynamic=False), 0.0
+        program, far = compiled(self.model), 0.0
         context = autocast(self.device, self.recipe.precision)
-        for part in parts[:1]:
+        for part in parts[:1]:  # the largest of all
             far = compare_compiled(program, self.model, self.images[part], context)
+            self.room = len(part)
         wrong = wrongly_compiled(max(processes().everyone(far)), self.device)
+        self.room *= not wrong
         return self.model if wrong else program
 
 
@@ -290,7 +294,7 @@ def spoken(entry: dict[str, Any]) -> str:
 
 
 def _room_to_compile(compiled: bool) -> contextlib.AbstractContextManager:
-    """Let every stage of every fold compile its two sizes of batch, beyond torch's limit."""
+    """Let every stage of every fold compile its networks, beyond torch's limit."""
     if not compiled:
         return contextlib.nullcontext()
     import torch._dynamo

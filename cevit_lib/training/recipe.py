@@ -136,7 +136,7 @@ class Recipe:
             {"params": others, "weight_decay": 0.0},
         ]
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
-        fused = True if stacked and training[0].is_cuda else None
+        fused = True if training[0].is_cuda else None
         return kind(
             [group for group in groups if group["params"]], lr=self.learning_rate, fused=fused
         )
