@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from cevit_lib.records import (
 )
 from cevit_lib.records.build import identifying, jsonable
 from cevit_lib.records.recipes import STUDIES, imported
-from cevit_lib.records.store import record_path, remedy
+from cevit_lib.records.store import remedy
 
 Setting = tuple[dict[str, Any], int]
 """Full configuration and seed of one fit."""
@@ -183,9 +182,7 @@ class Study:
             raise DataError(f"the data are not those of the record: {both}.")
         return again
 
-    def collect(
-        self, scale: str = "stored", folder: str | os.PathLike | None = None, required: bool = True
-    ) -> Grid:
+    def collect(self, scale: str = "stored", folder: str | os.PathLike | None = None) -> Grid:
         """Return the records that a page draws.
 
         Parameters
@@ -195,9 +192,6 @@ class Study:
             on every CUDA device that is there.
         folder : path, optional
             Where records are read and written.
-        required : bool
-            Without it, a stored study that has no record yet is a grid of none, and whoever shows
-            it says so.
 
         Raises
         ------
@@ -212,9 +206,6 @@ class Study:
         wanted = self.settings("paper")
         if scale == "paper":
             return Grid(self.name, self.run("paper", folder, _accelerators()), len(wanted))
-        lie = Path(record_path(self.name, "any", folder=folder)).parent
-        if not required and not any(lie.glob("*.json")):
-            return Grid(self.name, [], len(wanted))
         arms = {self._key(c, [seed]): c.get("arms", ()) for c, seed in wanted}
         found = []
         for record in load_records(self.name, folder=folder):

@@ -380,8 +380,8 @@ def test_cevit_fit_takes_what_the_rule_decided():
 
 
 def test_the_page_says_what_the_records_say():
-    records = [load_records(name) for name in ("photographs", "photographs-references")]
-    frame = tables.metrics_frame(records[0] + records[1])
+    records, disrupted, plain = map(load_records, NAMES)
+    frame = tables.metrics_frame(records + plain)
     table = tables.levels(frame)
     networks, plain = table.iloc[:-2], table.iloc[-2:]
     assert networks["MAE"].max() < plain["MAE"].iloc[0]  # "all do"
@@ -392,5 +392,9 @@ def test_the_page_says_what_the_records_say():
     brier = tables.comparisons(frame, ["Brier"])
     worse = brier.loc[brier["word"] == "worse", "a"]
     assert set(worse) == {"one stage", "algorithm 3, paper"}  # "a little worse"
-    own = [r for r in records[0] if not r["configuration"]["adapters"]]
-    assert tables.gains_of_dependence(own, [])["low"].iloc[0] > 0  # "more probable all the same"
+    own = [r for r in records if not r["configuration"]["adapters"]]
+    gains = tables.gains_of_dependence(own, disrupted)
+    first = (gains["gain"] == tables.GAINS["log score"]) & (gains["pairs"] == "own")
+    assert gains.loc[first, "low"].item() > 0  # "more probable"
+    # "gone" between strangers, and "neither moves"
+    assert (gains.loc[~first, "low"] < 0).all() and (gains.loc[~first, "high"] > 0).all()
