@@ -294,7 +294,7 @@ def test_every_arm_has_the_epochs_that_its_held_out_criterion_prefers():
 
 def test_the_pages_say_what_the_records_say():
     """Numbers and findings in sentences; rules judge the rest."""
-    records = tables.collected("", "stored").records
+    records = load_records("simulation")
     steps = tables.waterfall(records).set_index("step")
     whole, paper, exact = (
         f"{100 * foretold.gains(records, arm, 'empirical').mean():.0f}"

@@ -63,8 +63,8 @@ def plot_predicted(cells: pd.DataFrame) -> Figure:
         left out.
     """
     figure, ax = new_figure(3.6)
-    cells = cells[cells["r"] < 1] if len(cells) else cells
-    for strength, own in cells.groupby("strength") if len(cells) else ():
+    cells = cells[cells["r"] < 1]
+    for strength, own in cells.groupby("strength"):
         look, x, y = STRENGTHS[strength], 100 * own["predicted"], 100 * own["measured"]
         bars = 100 * own[["measured_half", "predicted_half"]].fillna(0.0)
         style = {"color": look.color, "marker": look.marker, "linestyle": "none"}
@@ -73,12 +73,11 @@ def plot_predicted(cells: pd.DataFrame) -> Figure:
         for place, r in zip(zip(x, y, strict=True), own["r"], strict=True):
             if place[0] > 1e-9:  # the others lie on each other
                 ax.annotate(f" $r$ = {r:g}", place, color=look.color, va="bottom")
-    ends = [0, max(20.0, 100 * cells["predicted"].max() if len(cells) else 0)]
+    ends = [0, max(20.0, 100 * cells["predicted"].max())]
     ax.plot(ends, ends, **TRUTH)
     ax.axhline(0, **ZERO)
     ax.set(xlabel=r"predicted gain, $100\,v\,(1 - 1/G)$", ylabel="measured gain, per cent")
-    if len(cells):
-        ax.legend()
+    ax.legend()
     return figure
 
 

@@ -10,10 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from cevit_lib.paths import results_folder
-from cevit_lib.records import load_records
-from cevit_lib.records.store import remedy
-from studies.study import Grid, find
+from studies.study import Grid
 from studies.verdicts.later import LATE, PLATEAU
 from studies.verdicts.predictions import (
     MATCHED,
@@ -79,47 +76,30 @@ STEPS = {
 BY_SIZE = ("empirical", MATCHED, ONE_STAGE)
 
 
-def collected(part: str, scale: str) -> Grid:
-    """Return a part of the study; a stored record counts although arms of it are still to come,
-    which the tables' numbers of folds say.
-    """
-    study = find(f"simulation{part}")
-    grid = study.collect(scale, required=False)
-    if scale != "stored" or grid.complete or not (results_folder() / study.name).is_dir():
-        return grid
-    return Grid(study.name, load_records(study.name), grid.expected)
-
-
-def having(records: list[dict], *arms: str) -> list[dict]:
-    """Return the records that have some arms."""
-    return [record for record in records if {*arms} <= record["metrics"].keys()]
-
-
 def arms_table(records: list[dict]) -> pd.DataFrame:
-    """Return a row for each arm: means over the fits that have it, both eyes together, and how much
-    less squared error than the empirical loss it has, in per cent.
+    """Return a row for each arm: means over the fits, both eyes together, and how much less squared
+    error than the empirical loss it has, in per cent.
 
     ``gain`` has its 95 % interval; at the best epochs the empirical loss is read there, too. With a
     rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
     folds whose network learnt next to nothing are counted.
     """
     rows = {}
-    names = dict.fromkeys(name for record in records for name in record["metrics"])
+    names = records[0]["metrics"]
     for arm in (name for name in names if ", at " not in name and ", tuned" not in name):
-        own, tuned = having(records, arm), having(records, f"{arm}, tuned")
-        means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in own]).mean()
+        means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in records]).mean()
         row = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
         if arm not in ("truth", "empirical"):
-            row["gain"] = percent(gains(own, arm, "empirical"))
+            row["gain"] = percent(gains(records, arm, "empirical"))
             for reading in BEST:
                 end = READINGS[reading]
-                row[reading] = f"{100 * gains(own, arm + end, f'empirical{end}').mean():.1f}"
-        if tuned:
-            errors = column(tuned, f"{arm}, tuned", "RMSE to truth").mean(1)
-            row["tuned"] = percent(gains(tuned, f"{arm}, tuned", "empirical"))
+                row[reading] = f"{100 * gains(records, arm + end, f'empirical{end}').mean():.1f}"
+        if (tuned := f"{arm}, tuned") in names:
+            errors = column(records, tuned, "RMSE to truth").mean(1)
+            row["tuned"] = percent(gains(records, tuned, "empirical"))
             row["fail, tuned"] = int((errors > PLATEAU).sum())
-        rows[arm] = row | {"folds": len(own)}
-    order = [COLUMNS[0], "gain", *BEST, "tuned", "fail, tuned", *COLUMNS[1:], "folds"]
+        rows[arm] = row
+    order = [COLUMNS[0], "gain", *BEST, "tuned", "fail, tuned", *COLUMNS[1:]]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
 
 
@@ -137,14 +117,12 @@ def waterfall(records: list[dict]) -> pd.DataFrame:
     DataFrame
         ``step, low, mean, high`` in per cent, over data sets.
     """
-    rows: list[dict] = []
-    records = having(records, *(arm for pair in STEPS.values() for arm in pair))
-    whole = dataset_means(records, squared_error(records, "empirical")) if records else None
-    for step, pair in STEPS.items() if records else ():
+    rows, whole = [], dataset_means(records, squared_error(records, "empirical"))
+    for step, pair in STEPS.items():
         before, after = (dataset_means(records, squared_error(records, arm)) for arm in pair)
         low, mean, high = (100 * each for each in interval((before - after) / whole))
         rows.append({"step": step, "low": low, "mean": mean, "high": high})
-    return pd.DataFrame(rows, columns=["step", "low", "mean", "high"])
+    return pd.DataFrame(rows)
 
 
 def candidates(records: list[dict]) -> pd.DataFrame:
@@ -210,9 +188,9 @@ def features_correlations(records: list[dict]) -> dict[float, float]:
     """
     found: dict[float, list[float]] = {}
     for record in records:
-        seen = record["trace"].get(ONE_STAGE, {}).get("features' correlation", [])
+        seen = record["trace"][ONE_STAGE]["features' correlation"]
         found.setdefault(record["configuration"]["pixel_correlation"], []).extend(seen)
-    return {r: float(np.mean(seen)) for r, seen in sorted(found.items()) if seen}
+    return {r: float(np.mean(seen)) for r, seen in sorted(found.items())}
 
 
 def stuck(records: list[dict]) -> pd.DataFrame:
@@ -254,20 +232,15 @@ def sigmas(records: list[dict]) -> pd.DataFrame:
     }
     rows = []
     for method, (arm, name) in columns.items():
-        paths = [r["trace"][arm][name] for r in records if name in r["trace"].get(arm, {})]
-        for epoch, sigma in enumerate(np.mean(paths, axis=0) if paths else [], 1):
+        path = np.mean([record["trace"][arm][name] for record in records], axis=0)
+        for epoch, sigma in enumerate(path, 1):
             rows.append({"method": method, "epoch": epoch, "sigma": sigma})
-    return pd.DataFrame(rows, columns=["method", "epoch", "sigma"])
+    return pd.DataFrame(rows)
 
 
 def state(grid: Grid) -> dict:
     """Return what a figure says of its grid."""
     return {"note": grid.note, "smoke": grid.smoke}
-
-
-def missing(grid: Grid) -> str:
-    """Say that a grid has no records, and what makes them."""
-    return f"{grid.study}: {grid.note}, not run yet; {remedy(grid.study)}"
 
 
 def foretold(folder: Path | None = None) -> str:
