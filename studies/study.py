@@ -100,6 +100,8 @@ class Study:
         Keys of the configuration in which fits that are trained side by side may differ. Where it
         is given, ``fit`` is called as ``fit(fits, scale, device)`` for fits that differ in nothing
         else, and returns one content each.
+    first : tuple of str, optional
+        Arms that every fit gets before any gets another one, for a grid that takes several calls.
     facts : callable, optional
         ``facts(configuration)`` describes the data where they are part of a record's identity.
     """
@@ -109,6 +111,7 @@ class Study:
     fit: Callable[..., Any]
     device: str | None = None
     together: tuple[str, ...] | None = None
+    first: tuple[str, ...] = ()
     facts: Callable[[dict], dict | None] = lambda configuration: None
     at_once: int = 25
     """Most fits side by side: 25 of the paper's simulation fill an H100. What is cut off loses at
@@ -236,9 +239,10 @@ class Study:
     ) -> list[str]:
         """Fit a share and write its records; return why parts of it have none."""
         wanted, begun, told, done = self.settings(scale), time.perf_counter(), [], 0
-        todo = [self._missing(wanted[k], scale, folder) for k in numbers]
+        missing = (self._missing(wanted[k], scale, folder) for k in numbers)
+        todo = [portion for fit in missing for portion in self._portions(fit)]
         where = device or (_accelerators()[0] or f"the CPU ({granted_cores()} cores)")
-        report(f"{self.name}: {len(todo)} fits on {where}; the first one's time tells how long")
+        report(f"{self.name}: {len(numbers)} fits on {where}; the first one's time tells how long")
         for part in self._parts(todo):
             try:
                 made = self._fitted(part, scale, device)
@@ -250,9 +254,17 @@ class Study:
                 write_record(record, folder) if stored is None else add_arms(stored, record, folder)
             took, done = time.perf_counter() - begun, done + len(part)
             left = took / done * (len(todo) - done) / 3600
-            made = f"{done} of {len(todo)} fits made after {took:.0f} s"
+            made = f"{done / len(todo):.0%} made after {took:.0f} s"
             report(f"{self.name}: {made}, about {left:.1f} hours left")
         return told
+
+    def _portions(self, fit: Setting) -> list[Setting]:
+        """Return a fit with the arms that come first, and with the others."""
+        configuration, seed = fit
+        early = [arm for arm in configuration.get("arms", ()) if arm in self.first]
+        late = [arm for arm in configuration.get("arms", ()) if arm not in self.first]
+        portions = [(configuration | {"arms": arms}, seed) for arms in (early, late) if arms]
+        return portions or [fit]
 
     def _parts(self, fits: list[Setting]) -> list[list[Setting]]:
         """Return the fits that are made at once: one, or as many of one shape as a device holds."""

@@ -111,6 +111,22 @@ def test_a_new_arm_is_added_and_nothing_else_moves(tmp_path, monkeypatch):
         assert new["arms"].pop("three")["recipe"] == 1 and new == old
 
 
+def test_every_fit_gets_its_first_arms_before_any_gets_another(tmp_path, monkeypatch):
+    monkeypatch.setitem(STUDIES[NAME], "arms", {})
+
+    def stopped(fits, scale, device):
+        if fits[0][0]["arms"] != ["two"]:
+            raise KeyboardInterrupt
+        return fit_arms(fits, scale, device)
+
+    study = Study(NAME, settings_with_arms, stopped, together=("fold",), first=("two",), at_once=1)
+    with pytest.raises(KeyboardInterrupt):
+        study.run("smoke", tmp_path)
+    assert [list(r["arms"]) for r in load_records(NAME, False, folder=tmp_path)] == [["two"]] * 2
+    whole = replace(study, fit=fit_arms).run("smoke", tmp_path)
+    assert [set(record["arms"]) for record in whole] == [set(ARMS)] * 2
+
+
 def test_what_a_record_has_is_not_replaced_and_an_outdated_arm_is_not_published(
     tmp_path, monkeypatch
 ):

@@ -35,7 +35,7 @@ from cevit_lib.training.compiling import WRONG_GRADIENT
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective, Renewal, Source, independent, matched
 from cevit_lib.training.side_by_side import SideBySide
-from studies.simulation.settings import FURTHER_RECIPE, GRIDS, LATER, grid, recipe_of
+from studies.simulation.settings import ARMS, FURTHER_RECIPE, GRIDS, LATER, grid, recipe_of
 from studies.study import Setting, Study
 from studies.verdicts.predictions import correlation_at
 
@@ -519,5 +519,11 @@ def _split_hash(own: SyntheticPairs, part: dict[str, np.ndarray]) -> str:
 
 
 VARIES = ("dataset", "fold", "strength", "pixel_correlation", "redraw")
-STUDIES = {name: Study(name, partial(grid, name), fit, together=VARIES) for name in GRIDS}
-"""Fits that differ by data set, fold, dependence or errors share a program."""
+FIRST = {"simulation": ARMS}
+STUDIES = {
+    name: Study(name, partial(grid, name), fit, together=VARIES, first=FIRST.get(name, ()))
+    for name in GRIDS
+}
+"""Fits that differ by data set, fold, dependence or errors share a program; those of one rate and
+as many epochs come before tuned and further ones.
+"""
