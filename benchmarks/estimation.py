@@ -3,7 +3,6 @@ Gibbs sampler.
 
     python -m benchmarks.estimation             writes results/estimation-speed/<id>.json
     python -m benchmarks.estimation --quick     a few seconds, prints only
-    python -m benchmarks.estimation --members --device cuda    many members at once, prints only
 
 Every ratio compares numbers of one run, interleaved. Times are processor seconds of one thread (the
 minimum over repeats), so that other work on the machine disturbs them little; those of many members
@@ -81,7 +80,7 @@ def at_800(repeats: int) -> dict:
     """Return for each contender the least seconds over repeats (of one data set), and its
     iterations."""
     data = ToyExample(800, BETA, rng=SEED).sample()
-    outputs, found = plug_in_outputs(data), {}
+    outputs, found = plug_in_outputs(data.covariates, data.y), {}
     for _ in range(repeats):
         for name, estimator in contenders().items():
             seconds = seconds_of(estimator, outputs, data.y)
@@ -115,12 +114,12 @@ def against_n(sizes, repeats: int) -> dict:
     return columns
 
 
-def side_by_side(device: str, repeats: int) -> dict:
+def side_by_side(repeats: int) -> dict:
     """Return the least milliseconds of 25 and 50 estimates at n = 800, from scratch and from those
     of an epoch before, when each output was off by 0.1."""
     samples = [ToyExample(800, BETA, rng=SEED + member).sample() for member in range(50)]
     late, y = (
-        torch.tensor(np.array(side), device=device)
+        torch.tensor(np.array(side))
         for side in ([each.outputs for each in samples], [each.y for each in samples])
     )
     early = late + 0.1 * torch.randn(late.shape, generator=torch.manual_seed(SEED)).to(late)
@@ -193,17 +192,13 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--members", action="store_true", help="many members at once only")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the members")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     quick = options.quick
     torch.set_num_threads(options.threads)
     start = time.perf_counter()
-    members = side_by_side(options.device, 5 if quick else 50)
+    members = side_by_side(5 if quick else 50)
     print({name: round(ms, 1) for name, ms in members.items()})
-    if options.members:
-        return
     small = at_800(1 if quick else 7)
     large = against_n((100, 1_000) if quick else [10**k for k in range(2, 7)], 1 if quick else 3)
     sizes = [10_000] if quick else [10_000, 100_000, 1_000_000]
@@ -221,7 +216,6 @@ def main() -> None:
         "sweeps": 2500,
         "machine": platform.machine(),
         "threads": options.threads,
-        "device of the members": options.device,
         "clock": "process time, minimum over repeats",
     }
     content = {

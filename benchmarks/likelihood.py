@@ -3,7 +3,7 @@
 ``python -m benchmarks.likelihood`` prints ratios from one run, all methods in turn, forward and
 backward, one thread.
 
-* ``--device cuda`` adds CUDA graphs, ``torch.compile`` and the share of a ViT-B/16 training step.
+* ``--device cuda`` times both passes as Python launches them, and replayed as a CUDA graph.
 * ``--reference FOLDER`` adds the earlier public code's loss class from a checkout of its repository
   (it imports ``mvnorm``, which needs SciPy <= 1.13.1 and NumPy < 2: run this script in such an
   environment with this project on ``PYTHONPATH``).
@@ -19,6 +19,7 @@ import itertools
 import sys
 import time
 import timeit
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,39 +28,30 @@ import torch
 from scipy.stats import multivariate_normal
 from torch.nn import functional
 
-from cevit_lib.copula import CopulaLoss, CopulaParameters, EmpiricalLoss
+from cevit_lib.copula import CopulaLoss, CopulaParameters
 from cevit_lib.records import new_record, write_record
 
 GAMMA = [[1, 0.75, 0.35, 0.3], [0.75, 1, 0.3, 0.35], [0.35, 0.3, 1, 0.569], [0.3, 0.35, 0.569, 1]]
 STUDY = "likelihood-speed"
 SEED = 20261127
-MODES = ["eager", "captured", "compiled"]
+MODES = ["eager", "captured"]
 
 
-def data(n: int, dtype: torch.dtype, device: str, p1: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+PARAMETERS = CopulaParameters(GAMMA, [1.0, 1.0])
+
+
+def data(n: int, dtype: torch.dtype, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return outputs and responses drawn from the model: residuals and labels have the dependence
     of ``GAMMA``.
     """
     rng = np.random.default_rng(SEED)
-    gamma = parameters(p1).correlation.numpy()
-    u = rng.multivariate_normal(np.zeros(2 + p1), gamma, n)
-    outputs = rng.normal(0, 1, (n, 2 + p1))
+    u = rng.multivariate_normal(np.zeros(4), GAMMA, n)
+    outputs = rng.normal(0, 1, (n, 4))
     outputs[:, 2:] *= 1.5
     threshold = torch.special.ndtri(torch.sigmoid(torch.tensor(-outputs[:, 2:]))).numpy()
     y = np.concatenate([outputs[:, :2] + u[:, :2], u[:, 2:] >= threshold], 1)
-    return torch.tensor(outputs, dtype=dtype, device=device), torch.tensor(
-        y, dtype=dtype, device=device
-    )
-
-
-def parameters(p1: int = 2) -> CopulaParameters:
-    """Return the toy example's kind of parameters; for more labels an exchangeable block of 0.5."""
-    if p1 == 2:
-        return CopulaParameters(GAMMA, [1.0, 1.0])
-    gamma = np.full((2 + p1, 2 + p1), 0.3)
-    gamma[2:, 2:], gamma[0, 1], gamma[1, 0] = 0.5, 0.7, 0.7
-    np.fill_diagonal(gamma, 1)
-    return CopulaParameters(gamma, [1.0, 1.0])
+    both = torch.tensor(np.stack([outputs, y]), dtype=dtype, device=device)
+    return both[0], both[1]
 
 
 # --- the baseline and the competitors: each takes outputs and y and returns a scalar ---
@@ -96,7 +88,7 @@ def by_scipy(upper: torch.Tensor, mean: torch.Tensor, covariance: torch.Tensor) 
 
 def patient_by_patient(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return the negative log-likelihood by a loop, with one probability each."""
-    gamma = parameters().correlation.to(outputs)
+    gamma = PARAMETERS.correlation.to(outputs)
     inverse = torch.inverse(gamma[:2, :2])
     covariance = gamma[2:, 2:] - gamma[2:, :2] @ inverse @ gamma[:2, 2:]
     normal = torch.distributions.Normal(torch.zeros((), dtype=outputs.dtype), 1.0)
@@ -127,7 +119,7 @@ def reference_loss(folder: Path):
     from utils.loss import parametricLoss
 
     torch.Tensor.cuda = lambda self, *args, **kwargs: self
-    loss, gamma = parametricLoss(), parameters().correlation
+    loss, gamma = parametricLoss(), PARAMETERS.correlation
     order = [2, 0, 3, 1]
 
     def call(outputs, y):
@@ -186,20 +178,6 @@ def once(loss, outputs: torch.Tensor, y: torch.Tensor, seconds: float) -> float:
     return min([first, *timer.repeat(int(seconds / first), 1)])
 
 
-def saved_bytes(loss, n: int = 4096) -> float:
-    """Return the bytes that a loss saves for backward, for each observation in float32."""
-    outputs, y = data(n, torch.float32, "cpu")
-    sizes = {}
-
-    def pack(kept):
-        sizes[kept.data_ptr()] = kept.numel() * kept.element_size()
-        return kept
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
-        loss(outputs.requires_grad_(), y)
-    return sum(sizes.values()) / n
-
-
 def row_of(device: str, mode: str, dtype: str, n: int, best: dict[str, float]) -> dict:
     """Return, and print, one row of the table: milliseconds, and ratios to the baseline."""
     ratio = {name: value / best["heads"] for name, value in best.items()}
@@ -219,8 +197,8 @@ def cpu_table(options: argparse.Namespace) -> list[dict]:
     in proportion at least).
     """
     seconds, limit = options.seconds, options.loop_limit
-    losses = {"heads": heads, "pairs": pairs, "copula": CopulaLoss(parameters(), validate=False)}
-    losses["copula, validated"] = CopulaLoss(parameters())
+    losses = {"heads": heads, "pairs": pairs, "copula": CopulaLoss(PARAMETERS, validate=False)}
+    losses["copula, validated"] = CopulaLoss(PARAMETERS)
     loops = {"loop over SciPy": patient_by_patient} if limit else {}
     if options.reference:
         loops["earlier public class"] = reference_loss(options.reference)
@@ -233,16 +211,6 @@ def cpu_table(options: argparse.Namespace) -> list[dict]:
             best[name] = once(loop, outputs[:few], y[:few], seconds) * n / few
         rows.append(row_of("cpu", "eager", dtype, n, best) | {"loops_timed_on": few})
     return rows
-
-
-def many_labels(seconds: float, n: int = 512) -> dict[str, float]:
-    """Return microseconds an observation, both passes, with three and four labels in float64."""
-    found = {}
-    for p1 in (3, 4):
-        loss = CopulaLoss(parameters(p1), validate=False)
-        found[f"p1={p1}"] = 1e6 * once(loss, *data(n, torch.float64, "cpu", p1), seconds) / n
-    print("microseconds an observation:", found, flush=True)
-    return found
 
 
 # --- CUDA ---
@@ -285,61 +253,19 @@ def device_time(call, seconds: float) -> float:
 
 
 def cuda_table(options: argparse.Namespace) -> list[dict]:
-    """Return rows for steps launched by Python, replayed, and compiled before that."""
-    rows, loss = [], CopulaLoss(parameters(), validate=False).cuda()
-    complete = CopulaLoss(parameters(), validate=False, missing=False).cuda()
+    """Return rows for steps launched by Python, and replayed."""
+    rows, loss = [], CopulaLoss(PARAMETERS, validate=False).cuda()
+    complete = CopulaLoss(PARAMETERS, validate=False, missing=False).cuda()
     losses = {"heads": heads, "pairs": pairs, "copula": complete, "copula, NaN allowed": loss}
-    for mode, name, n in itertools.product(options.only, options.dtypes, options.batches):
+    for mode, name, n in itertools.product(MODES, options.dtypes, options.batches):
         outputs, y = data(n, getattr(torch, name), "cuda")
-        try:
-            calls = {key: as_called(loss, outputs, y, mode) for key, loss in losses.items()}
-            best = {key: device_time(call, options.seconds) for key, call in calls.items()}
-        except Exception as error:  # what this PyTorch cannot do takes no other number away
-            print(f"{mode}, {name}, n={n} failed: {type(error).__name__}: {error}", flush=True)
-            continue
+        leaf = outputs.clone().requires_grad_()
+        best = {}
+        for key, own in losses.items():
+            call = captured(own, outputs, y) if mode == "captured" else partial(step, own, leaf, y)
+            best[key] = device_time(call, options.seconds)
         rows.append(row_of("cuda", mode, name, n, best))
     return rows
-
-
-def as_called(loss, outputs: torch.Tensor, y: torch.Tensor, mode: str):
-    """Return one forward and backward pass as a call, in one of ``MODES``."""
-    if mode == "eager":
-        leaf = outputs.clone().requires_grad_()
-        return lambda: step(loss, leaf, y)
-    if mode == "compiled":
-        torch.compiler.reset()
-        loss = torch.compile(loss, fullgraph=True, dynamic=False)
-    return captured(loss, outputs, y)
-
-
-def vit_step(device: str, batch: int, seconds: float) -> dict[str, float]:
-    """Return the loss's part of a ViT-B/16 training step (both passes and AdamW, bfloat16 autocast
-    on CUDA).
-    """
-    import timm
-
-    model = timm.create_model("vit_base_patch16_224", pretrained=False, num_classes=4).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    images = torch.randn(batch, 3, 224, 224, device=device)
-    _, y = data(batch, torch.float32, device)
-    loss = CopulaLoss(parameters(), reduction="mean", validate=False).to(device)
-
-    def whole(criterion=loss):
-        optimiser.zero_grad()
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            outputs = model(images)
-        criterion(outputs.float(), y).backward()
-        optimiser.step()
-
-    leaf = torch.randn(batch, 4, device=device, requires_grad=True)
-    timed = device_time if device == "cuda" else lambda call, _: timeit.timeit(call, number=2) / 2
-    times = {
-        "step": timed(whole, seconds),
-        "loss": timed(lambda: step(loss, leaf, y), seconds),
-    }
-    times["share"] = times["loss"] / times["step"]
-    print("ViT-B/16, seconds:", times, flush=True)
-    return times
 
 
 def arguments_of(given: list[str] | None) -> argparse.Namespace:
@@ -352,9 +278,7 @@ def arguments_of(given: list[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=2.0, help="least time for each cell of the table")
     add("--reference", type=Path, help="a checkout of the earlier public code")
     add("--loop-limit", type=int, default=512, help="observations in the loops; 0 leaves them out")
-    add("--vit-batch", type=int, default=0, help="time a ViT-B/16 training step of this batch, too")
     add("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32", "float64"])
-    add("--only", nargs="+", choices=MODES, default=MODES, help="modes on CUDA, in this order")
     add("--record", action="store_true", help="write a record into results/")
     return parser.parse_args(given)
 
@@ -363,17 +287,7 @@ def main(given: list[str] | None = None) -> dict:
     """Run the tables that the arguments ask for and return the metrics."""
     options, began = arguments_of(given), time.perf_counter()
     torch.set_num_threads(1)
-    losses = {"copula": CopulaLoss(parameters(), validate=False), "BCE + MSE": heads}
-    losses["EmpiricalLoss"] = EmpiricalLoss()
-    metrics: dict = {"saved_bytes": {name: saved_bytes(loss) for name, loss in losses.items()}}
-    print("saved for backward, bytes for each observation:", metrics["saved_bytes"], flush=True)
-    if options.vit_batch:
-        metrics["vit_step"] = vit_step(options.device, options.vit_batch, options.seconds)
-    if options.device == "cuda":
-        fast = CopulaLoss(parameters()).cuda().tables[False].fast
-        metrics |= {"one_kernel": fast is not None, "table": cuda_table(options)}
-    else:
-        metrics |= {"table": cpu_table(options), "many_labels": many_labels(options.seconds)}
+    metrics = {"table": (cuda_table if options.device == "cuda" else cpu_table)(options)}
     if options.record:
         record(options, metrics, time.perf_counter() - began)
     return metrics
@@ -389,9 +303,8 @@ def record(options: argparse.Namespace, metrics: dict, seconds: float) -> None:
         "scipy": scipy.__version__,
         "loop_limit": options.loop_limit,
         "dtypes": options.dtypes,
-        "modes": options.only if options.device == "cuda" else ["eager"],
+        "modes": list(MODES) if options.device == "cuda" else ["eager"],
         "methods": sorted({name for row in metrics["table"] for name in row["ratio"]}),
-        "vit_batch": options.vit_batch,
     }
     dtype = " and ".join(options.dtypes)
     how = {"seconds": seconds, "device": options.device, "dtype": dtype}

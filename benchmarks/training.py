@@ -2,7 +2,6 @@
 
     python -m benchmarks.training --full-fit       ViT-B/16, 224 px, 25 + 60 epochs, 2,091 pairs
     python -m benchmarks.training --two-gpus       epochs of the same network on one device, on two
-    python -m benchmarks.training --captured       the same, its steps recorded as CUDA graphs
     python -m benchmarks.training --deterministic  what bit-equal reruns cost, and if they are so
     python -m benchmarks.training --full-fit --smoke      tiny, on a processor; shows that it runs
 
@@ -243,15 +242,7 @@ def matrix_rate(device: torch.device, size: int = 8192, repeats: int = 20) -> fl
 
 def worker(setting: dict, task: dict) -> dict[str, Any]:
     """Train some epochs, alone or as one of several processes; return their seconds and a digest of
-    the weights.
-
-    With ``task["captured"]`` what is compiled is recorded as CUDA graphs: a step of few patients
-    waits for the processor, which starts a thousand kernels, and a graph starts them all at once.
-    """
-    if task.get("captured"):
-        from torch._inductor import config
-
-        config.triton.cudagraphs = True
+    the weights."""
     device = find_device(task["device"])
     data, model = pairs(setting["speed_pairs"], setting["size"]), network(setting["model"])
     recipe = Recipe(
@@ -310,23 +301,6 @@ def two_devices(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dic
     return {"times_one_device": ratio}, rows
 
 
-def captured(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
-    """Time epochs of the small batch as compiled, captured on one device, and captured on two."""
-    task = {
-        "batch": min(setting["batches"]),
-        "compiled": kind == "cuda",
-        "deterministic": False,
-        "device": kind,
-    }
-    graphs = task | {"captured": True}
-    rows = [launch(setting, *how) for how in ((task, 1), (graphs, 1), (graphs, 2))]
-    plain, one, two = (row.get("images_per_second") for row in rows)
-    return {
-        "times_compiled": one / plain if plain and one else None,
-        "times_one_device": two / one if one and two else None,
-    }, rows
-
-
 def repeated(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]:
     """Time epochs with and without ``deterministic``, each twice, and compare the weights to the
     last bit.
@@ -357,7 +331,6 @@ def repeated(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]
 MEASURES = {
     "full-fit": full_fit,
     "two-gpus": two_devices,
-    "captured": captured,
     "deterministic": repeated,
 }
 

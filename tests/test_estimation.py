@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import norm, truncnorm
 
+from benchmarks.estimation import at_800, contenders
 from cevit_lib import estimation
 from cevit_lib.copula import CopulaParameters, log_density
 from cevit_lib.datasets.toy import TOY_CORRELATION, ToyExample
@@ -340,3 +341,8 @@ def test_gaussian_score_correlation_is_the_sample_correlation():
     outputs[:, 3] = 0.7  # a score without variance has no correlation
     flat = GaussianScoreCorrelation().fit(outputs, y).parameters_.correlation
     np.testing.assert_allclose(flat[3], np.eye(4)[3], atol=1e-9)
+
+
+def test_the_benchmark_at_800_times_every_contender():
+    found = at_800(1)
+    assert found.keys() == contenders().keys() and all(f["seconds"] > 0 for f in found.values())

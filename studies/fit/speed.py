@@ -13,8 +13,8 @@ from studies.charts import legend_below, lines, panel_size
 ARMS = {
     "two passes": ("peer", "a pass for each eye"),
     "peft": ("peer", "peft's three products a layer"),
-    "one pass": ("ours", "both eyes in one pass"),
     "ours": ("ours", "one product a layer"),
+    "by blocks": ("ours", "one product a layer, by blocks"),
     "without adapters": ("ours", "one product a layer"),
     "adapters alone": ("ours", "adapters alone"),
 }
@@ -52,36 +52,21 @@ def loss_records() -> dict[str, dict]:
     return {r["device"]["type"]: r for r in _by_age("likelihood-speed")}
 
 
-def step_records() -> list[dict]:
-    """Return the records of the encoder's steps on the card that was measured last, oldest
-    first."""
-    cards = [r for r in _by_age("encoder-speed") if r["device"]["type"] == "cuda"]
-    return [r for r in cards if r["device"]["name"] == cards[-1]["device"]["name"]]
-
-
 def _by_age(study: str) -> list[dict]:
     return sorted(load_records(study), key=lambda record: record["created"])
 
 
-def steps(records: list[dict]) -> pd.DataFrame:
-    """Return one row an arm, its newest: whose it is, its words, images a second, and the floor,
-    where one was measured."""
-    rows = []
-    for record in records:
-        found, shared = pd.DataFrame(record["columns"]), record["configuration"]
-        found = found.assign(floor=record["metrics"].get("floor"))
-        rows.append(found if "pairs" in found else found.assign(pairs=shared["pairs"]))
-    table = pd.concat(rows, ignore_index=True)
+def steps(record: dict) -> pd.DataFrame:
+    """Return one row an arm: whose it is, its words, images a second, and the floor."""
+    table = pd.DataFrame(record["columns"]).assign(floor=record["metrics"]["floor"])
     table[["whose", "words"]] = table["arm"].map(ARMS).tolist()
     for column, plain, said in (
         ("adapters", True, lambda _: ", without adapters"),
-        ("precision", "bf16", ", {}".format),
         ("compile", "none", lambda _: ", compiled"),
         ("pairs", 48, ", {} pairs".format),
     ):
         table["words"] += ["" if value == plain else said(value) for value in table[column]]
-    table = table.drop_duplicates("words", keep="last").sort_values("images_per_second")
-    return table.reset_index(drop=True)
+    return table.sort_values("images_per_second", ignore_index=True)
 
 
 @drawn
@@ -92,8 +77,7 @@ def draw_steps(table: pd.DataFrame) -> Figure:
     sns.barplot(table, x="images_per_second", y="words", **look)
     for bars in ax.containers:
         ax.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8)
-    if table["floor"].notna().any():
-        ax.axvline(table["floor"].max(), color=COLORS["ink"], linestyle=":", label="floor")
+    ax.axvline(table["floor"].iloc[0], color=COLORS["ink"], linestyle=":", label="floor")
     ax.set(xlabel="images a second, forward, backward and optimiser", ylabel="")
     ax.margins(x=0.12)
     ax.legend(title="")
@@ -144,24 +128,17 @@ def costs(losses: dict[str, dict], estimates: dict) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["panel", "method", "patients", "ms"]).dropna()
 
 
-def say(table: pd.DataFrame, record: dict) -> str:
+def say(steps: dict, fit: dict) -> str:
     """Return what a page's figures come to: the fastest step and the whole fit, beside their
     floors."""
-    found, machine = record["metrics"], record["configuration"]["machine"]
-    whole = table[~table["words"].str.contains("without adapters|adapters alone")]
-    best = whole.iloc[-1]
-    told = f"The fastest whole step trains {best['images_per_second']:,.0f} images a second"
-    if "ours" not in set(table["arm"]):
-        told += ", before a layer was one product"
-    if pd.notna(best["floor"]):
-        told += f", {best['images_per_second'] / best['floor']:.0%} of the floor"
-    told += f". A complete fit takes {found['whole_seconds']:.0f} s on one {machine}"
-    if found.get("floor_seconds"):
-        told += f", {found['times_floor']:.1f} times its floor: {found['pflop']:.1f} PFLOP at "
-        told += f"{found['matrix_tflops']:.0f} TFLOP/s"
-    if "warm-up_first_epoch_seconds" in found:
-        spent = found["warm-up_first_epoch_seconds"] - found["warm-up_epoch_seconds"]
-        told += f". Compiling takes {spent:.0f} s of it"
+    found, machine = fit["metrics"], fit["configuration"]["machine"]
+    best, floor = max(steps["metrics"]["images_per_second"].values()), steps["metrics"]["floor"]
+    told = f"The fastest step trains {best:,.0f} images a second, {best / floor:.0%} of the floor, "
+    told += f"of which the adapters cost {steps['metrics']['adapter_cost']:.1%}. A complete fit "
+    told += f"takes {found['whole_seconds']:.0f} s on one {machine}, {found['times_floor']:.1f} "
+    told += f"times its floor: {found['pflop']:.1f} PFLOP at {found['matrix_tflops']:.0f} TFLOP/s"
+    spent = found["warm-up_first_epoch_seconds"] - found["warm-up_epoch_seconds"]
+    told += f". Compiling takes {spent:.0f} s of it"
     if "decoding_seconds" in found:
         told += f". A core decodes {found['decoded_per_second_and_core']:.0f} photographs a second;"
         told += f" kept bytes are read at {found['read_per_second']:,.0f}"
@@ -181,7 +158,7 @@ def draw_costs(table: pd.DataFrame) -> Figure:
 
 
 def fits_inside(records: dict[str, dict]) -> pd.DataFrame:
-    """Return what more cards, replayed graphs and bit-equal reruns do to the epochs of one fit."""
+    """Return what more cards and bit-equal reruns do to the epochs of one fit."""
     parts = [
         pd.DataFrame(r["columns"])
         for r in records.values()
@@ -190,11 +167,9 @@ def fits_inside(records: dict[str, dict]) -> pd.DataFrame:
     named = {
         "processes": "cards",
         "batch": "pairs a step",
-        "captured": "replayed",
         "compiled": "compiled",
         "deterministic": "deterministic",
         "images_per_second": "images a second",
     }
     table = pd.concat(parts)[list(named)].rename(columns=named)
-    table["replayed"] = table["replayed"].eq(True)
     return table.groupby(list(table.columns[:-1]))["images a second"].max().reset_index()
