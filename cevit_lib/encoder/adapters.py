@@ -86,8 +86,9 @@ class ResidualAdapter(nn.Module):
         # addition behind, while a product with one column would read and write all tokens once
         # more.
         hidden = torch.relu((z * self.v1).sum(-1, keepdim=True) + self.d1[:, None])
-        out = hidden * self.v2 + self.d2[:, None]  # (n, domains, t, width)
-        return (alpha[:, None, None] * out).reshape(rows, t, width)
+        # alpha multiplies the weights: its gradient needs no further pass over the tokens
+        v2, d2 = alpha[:, None, None] * self.v2, alpha[:, None] * self.d2
+        return (hidden * v2 + d2[:, None]).reshape(rows, t, width)  # from (n, domains, t, width)
 
 
 class AdaptedMLP(nn.Module):
