@@ -201,6 +201,7 @@ def full_fit(setting: dict, kind: str, scratch: Path) -> tuple[dict, list[dict]]
     images = len(data.domains) * len(fit.steps.networks.parts["train"])
     found: dict[str, Any] = decoded | {
         "whole_seconds": whole,
+        "outside_epochs_seconds": whole - sum(map(sum, epochs.values())),
         "paper_hours": PAPER_HOURS,
         "times_paper": PAPER_HOURS * 3600 / whole,
         "images_per_epoch": images,
