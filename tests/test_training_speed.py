@@ -25,7 +25,8 @@ def test_what_a_fit_takes_is_said_beside_its_floor():
     fit = {"whole_seconds": 100.0, "floor_seconds": 25.0, "times_floor": 4.0, "pflop": 20.0}
     fit |= {"matrix_tflops": 800.0, "decoded_per_second_and_core": 10.0, "read_per_second": 3e4}
     fit |= {"warm-up_first_epoch_seconds": 14.2, "warm-up_epoch_seconds": 1.2}
-    steps = {"images_per_second": {"ours": 4000.0}, "floor": 2e4, "adapter_cost": 0.051}
+    speeds = {"ours-48": 4000.0, "adapters alone-48": 5000.0}  # the latter is no whole step
+    steps = {"images_per_second": speeds, "floor": 2e4, "adapter_cost": 0.051}
     said = speed.say({"metrics": steps}, {"metrics": fit, "configuration": {"machine": "CARD"}})
     assert "4,000 images a second, 20% of the floor, of which the adapters cost 5.1%" in said
     assert "100 s on one CARD, 4.0 times its floor" in said and "Compiling takes 13 s" in said
