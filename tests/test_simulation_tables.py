@@ -331,7 +331,9 @@ def test_the_pages_say_what_the_records_say():
     assert steps["mean"]["dependence, estimated"] > steps["mean"][1:4].sum() / 2
     alone = foretold.gains(records, "algorithm 3, paper", "independence")
     assert interval(alone)[0] < 0 < interval(alone)[2]  # it gains what sigma gains
-    fail = tables.arms_table(records)["tuned"].str.extract(r"; (\d+) fail")[0].fillna(0).astype(int)
+    fail = (
+        tables.arms_table(records)["tuned"].str.extract(r"; (\d+) fail")[0].fillna("0").astype(int)
+    )
     assert [*fail.index[fail == 1], *fail.index[fail == 3]] == [
         "empirical",
         "independence",
