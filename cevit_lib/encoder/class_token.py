@@ -16,7 +16,7 @@ class LastBlock(Block):
 
 
 def finish_with_class_token(model: nn.Module) -> None:
-    """Spare the last block what nobody reads, in place: a fifteenth of ViT-B.
+    """Spare the last block what nobody reads, in place: 5 % of the products of ViT-B.
 
     A model whose features are the mean of its patches, or whose blocks are not timm's plain ones,
     is left as it is.
