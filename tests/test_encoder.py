@@ -8,8 +8,10 @@ import pytest
 import timm
 import torch
 from timm.models.vision_transformer import Block
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.encoder import TwoPassViT
+from benchmarks.training import GFLOP_PER_IMAGE
 from cevit_lib.encoder import BiChannelViT, ResidualAdapter, base_hash, merge_lora
 from cevit_lib.encoder.bichannel import part_of
 from cevit_lib.encoder.class_token import LastBlock
@@ -229,6 +231,18 @@ def test_the_last_block_works_for_the_class_token_alone_and_loses_nothing():
     mean = build(global_pool="avg").backbone
     tokens = mean.forward_features(images().flatten(0, 1))
     assert tokens.shape == (6, mean.pos_embed.shape[1], 48)
+
+
+def test_the_floor_of_the_benchmarks_counts_what_the_encoder_multiplies():
+    counted = []
+    for kind in (LastBlock, Block):
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            model = BiChannelViT("vit_base_patch16_224", False, adapters=False, lora_rank=0)
+            model.backbone.blocks[-1].__class__ = kind
+            model.features(torch.empty(1, 2, 3, 224, 224))
+        counted.append(counter.get_total_flops() / 2e9)  # two eyes
+    assert counted[0] == pytest.approx(GFLOP_PER_IMAGE, rel=0.005)
+    assert 1 - counted[0] / counted[1] == pytest.approx(0.05, abs=0.005)  # "5 % are spared"
 
 
 # ---- options and messages
