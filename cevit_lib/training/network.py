@@ -140,14 +140,14 @@ class OneNetwork(Networks):
         """Estimate the copula parameters; the notes of the fit say how."""
         patients = self.parts[source.patients]
         _refuse_interpolation(outputs[0], patients)
-        identity = {
-            "estimator": source.name,
-            "estimate on": source.part,
-            "data": patients.hash,
-            "outputs": list(outputs[0].shape),
-        }
         [(found, remarks)] = self.estimates(source, outputs, responses)
         if self.checkpoint:
+            identity = {
+                "estimator": source.name,
+                "estimate on": source.part,
+                "data": patients.hash,
+                "outputs": list(outputs[0].shape),
+            }
             # on an accelerator a second run's last digits may differ: the first estimate stays
             kept = Checkpoint(self.checkpoint).first(
                 "estimate", identity, {"parameters": found.to_dict()}
