@@ -251,7 +251,10 @@ class Study:
                 continue
             for fit, record in zip(part, made, strict=True):
                 stored = self._stored(fit, scale, folder)
-                write_record(record, folder) if stored is None else add_arms(stored, record, folder)
+                if stored is None:
+                    write_record(record, folder)
+                elif _lacking(record["arms"] or (), stored):  # else another process was faster
+                    add_arms(stored, record, folder)
             took, done = time.perf_counter() - begun, done + len(part)
             left = took / done * (len(todo) - done) / 3600
             made = f"{done / len(todo):.0%} made after {took:.0f} s"

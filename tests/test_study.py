@@ -127,6 +127,18 @@ def test_every_fit_gets_its_first_arms_before_any_gets_another(tmp_path, monkeyp
     assert [set(record["arms"]) for record in whole] == [set(ARMS)] * 2
 
 
+def test_what_another_process_made_meanwhile_stays(tmp_path, monkeypatch):
+    monkeypatch.setitem(STUDIES[NAME], "arms", {})
+    other = Study(NAME, settings_with_arms, fit_arms, together=("fold",))
+
+    def slower(fits, scale, device):
+        made.append(other.run(scale, tmp_path))
+        return fit_arms(fits, scale, device)
+
+    made = []
+    assert replace(other, fit=slower).run("smoke", tmp_path) == made[0]
+
+
 def test_what_a_record_has_is_not_replaced_and_an_outdated_arm_is_not_published(
     tmp_path, monkeypatch
 ):
