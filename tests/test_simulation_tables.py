@@ -97,15 +97,10 @@ def arrays_of_made_records(monkeypatch):
     monkeypatch.setattr(foretold, "load_arrays", arrays)
 
 
-def evidence(**studies):
-    found = Evidence()
-    found._cache = {name.replace("_", "-"): records for name, records in studies.items()}
-    found.has = lambda study: bool(found._cache.get(study))
-    return found
-
-
-def word(key, records):
-    return judge(RULES[key], evidence(simulation=records)).word
+def word(key, **studies):
+    """The rule's verdict on these records of each study, named with _ for a hyphen."""
+    known = {name.replace("_", "-"): records for name, records in studies.items()}
+    return judge(RULES[key], Evidence(_cache=known)).word
 
 
 # ---- the paper's claims ----
@@ -139,15 +134,15 @@ PILOT = {"empirical": 0.4, "independence": 0.384, "matched": 0.3795, "one stage"
     ],
 )
 def test_a_rule_says_what_the_errors_of_the_arms_are(key, errors, expected):
-    assert word(key, folds(**errors)) == expected
+    assert word(key, simulation=folds(**errors)) == expected
 
 
 def test_a_rule_needs_every_fold_and_every_reading():
-    assert word("simulation-mae", folds()[1:]) == NOT_RUN and len(COMPARISONS) == 3
+    assert word("simulation-mae", simulation=folds()[1:]) == NOT_RUN and len(COMPARISONS) == 3
     one_epoch = folds(**{"one stage": 0.9})
     for each in one_epoch:
         each["metrics"]["one stage, at its own best epoch"] = each["metrics"]["empirical"]
-    assert word("one-stage", one_epoch) == foretold.IN_PART
+    assert word("one-stage", simulation=one_epoch) == foretold.IN_PART
 
 
 def test_an_effect_that_is_substantial_over_folds_may_be_chance_over_data_sets():
@@ -177,7 +172,7 @@ def test_underestimated_correlations_are_told_from_right_ones(errors, expected):
             "algorithm 3, paper, further": {"correlation": estimate.tolist()},
             "true": {"correlation": truth.tolist()},
         }
-    assert word("simulation-gamma", records) == expected
+    assert word("simulation-gamma", simulation=records) == expected
 
 
 # ---- what was foretold ----
@@ -208,15 +203,14 @@ def test_gain_formula_is_confirmed_where_the_model_follows_it():
         ("same-images", grid, spread, foretold.CONFIRMED),
         ("same-images", moved, spread, foretold.REFUTED),
     ):
-        found = evidence(simulation_redraws=redrawn, simulation_gain=gains)
-        assert judge(RULES[key], found).word == expected
+        assert word(key, simulation_redraws=redrawn, simulation_gain=gains) == expected
 
 
 @pytest.mark.parametrize(
-    ("alike", "elsewhere", "word"),
+    ("alike", "elsewhere", "expected"),
     [(0.9, 0.8, foretold.CONFIRMED), (9.0, 0.8, foretold.IN_PART), (9.0, 0.9, foretold.REFUTED)],
 )
-def test_estimating_later_has_to_mend_without_harm(alike, elsewhere, word):
+def test_estimating_later_has_to_mend_without_harm(alike, elsewhere, expected):
     """Matched independence has a squared error of 1, one stage of .8; stuck networks of 9."""
     rng, records = np.random.default_rng(4), []
     for r in foretold.GRID_R:
@@ -225,7 +219,7 @@ def test_estimating_later_has_to_mend_without_harm(alike, elsewhere, word):
             errors |= {"one stage, later": alike} if r == 1 else {}
             cell = {"pixel_correlation": r, "strength": strength}
             records += [record(errors, rng, dataset=d, **cell) for d in range(10)]
-    assert judge(RULES["later"], evidence(simulation_gain=records)).word == word
+    assert word("later", simulation_gain=records) == expected
 
 
 def test_a_difference_of_independent_samples_has_welchs_interval():
