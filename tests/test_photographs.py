@@ -2,14 +2,15 @@
 of strangers lose, what a comparison may say, and how the default is decided."""
 
 import argparse
+import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.stats import t
+from test_simulation_tables import folds
 
 pytest.importorskip("timm", reason="needs the extra vit")
 
@@ -86,15 +87,11 @@ def test_no_image_of_a_test_patient_is_pretrained_on(eyes):
         for c in FOLDS:
             if data.half_of(c) == member["half"]:
                 tested = {eyes.ids[i] for i in data.partition(eyes, c).test}
+                assert pretraining.encoder_of(c, "smoke")[1]["record"] == record["id"]
                 assert not tested & set(owners[rows]) and tested <= set(owners)
     strangers = np.array([f"other {name}" for name in owners])
     with pytest.raises(DataError, match="do not agree"):  # would leave nobody out
         data.without_half(strangers, eyes, 0)
-
-
-def test_a_fold_reads_the_weights_of_its_half():
-    hashes = [pretraining.encoder_of(c, "smoke")[1]["hash"] for c in FOLDS]
-    assert hashes[0] == hashes[2] != hashes[1] == hashes[3]
 
 
 def test_missing_weights_name_the_command(tmp_path, monkeypatch):
@@ -211,30 +208,20 @@ def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made
     assert len(shown["columns"]["test"]) == 2 * len(eyes)
 
 
-def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made):
-    record = made["photographs-disrupted"][1]
-    again = find("photographs-disrupted").refit(record)
+@pytest.mark.parametrize(
+    ("study", "arms"),
+    [("photographs-disrupted", DISRUPTED), ("photographs", ("algorithm 3, exact",))],
+)
+def test_a_fit_made_alone_has_the_numbers_of_the_same_fit_made_with_others(made, study, arms):
+    """Beside other fits, and behind other arms: one that is added later is the same."""
+    record = made[study][1]
+    again = find(study).refit(record | {"arms": dict.fromkeys(arms)})
     assert again["id"] == record["id"]
-    for arm in DISRUPTED:  # both epochs see estimates of networks that trained along
-        together, alone = (r["trace"][arm] for r in (record, again))
-        np.testing.assert_allclose(alone["loss"], together["loss"], rtol=5e-3)
-        np.testing.assert_allclose(alone["sigma1"], together["sigma1"], rtol=5e-3)
-    keys = [k for k in numbers(record) if "MAE" in k]
-    both = ([numbers(r)[k] for k in keys] for r in (record, again))
-    np.testing.assert_allclose(*both, rtol=5e-3)
-
-
-@pytest.mark.weekly
-def test_an_arm_that_is_fitted_later_is_the_arm_of_a_fit_of_all(tmp_path):
-    arms = ["one stage", "algorithm 3, paper", "algorithm 3, exact"]
-    asked = [[(FOLDS[0] | {"weights": "random", "arms": own}, 0)] for own in (arms[:2], arms)]
-    few, whole = (replace(find("photographs"), settings=lambda _, a=a: a) for a in asked)
-    few.run("smoke", tmp_path / "grown", ("cpu",))
-    (grown,) = whole.run("smoke", tmp_path / "grown", ("cpu",))
-    (at_once,) = whole.run("smoke", tmp_path / "at once", ("cpu",))
-    assert list(grown["arms"]) == arms
-    for part in ("metrics", "parameters", "predictions", "trace"):
-        assert grown[part] == at_once[part], part
+    for arm in arms:  # both epochs see estimates of networks that trained along
+        for name, together in record["trace"][arm].items():
+            np.testing.assert_allclose(again["trace"][arm][name], together, rtol=5e-3)
+    found, known = numbers(again), numbers(record)
+    assert found == pytest.approx({name: known[name] for name in found}, rel=5e-3)
 
 
 # ---------------------------------------------------------------- what the tables may say
@@ -315,32 +302,13 @@ def test_tables_and_pictures_have_every_arm_and_the_papers_rows(made):
 def planted(gain, spread, rng, extra=0.0):
     """Records of photographs whose log score gains on average, fold by fold."""
     rows = []
-    for partition in range(10):
-        for fold in (1, 2, 3, 4):
-            own = gain + spread * rng.normal()
-            for adapters in (False, True):
-                values = {ONE_STAGE: -9 + own + (extra if adapters else -extra), ALGORITHM_3: -9.0}
-                rows.append(
-                    {
-                        "configuration": {"partition": partition, "fold": fold, "folds": 4},
-                        "metrics": {a: {"log-likelihood": v} for a, v in values.items()},
-                    }
-                )
-    return rows
-
-
-def simulated(share, rng):
-    """Records of the simulation in which one stage has less squared error by a share."""
-    rows = []
-    for dataset in range(10):
-        for _ in range(5):
-            theirs = 0.3 + 0.01 * rng.normal()
-            ours = theirs * math.sqrt(1 - share - 0.01 * rng.normal())
-            metrics = {
-                arm: {f"RMSE to truth y{k}": value for k in (1, 2)}
-                for arm, value in ((ONE_STAGE, ours), (ALGORITHM_3, theirs))
-            }
-            rows.append({"configuration": {"dataset": dataset}, "metrics": metrics})
+    for partition, fold in itertools.product(range(10), range(1, 5)):
+        c = {"partition": partition, "fold": fold, "folds": 4}
+        ours = -9 + gain + spread * rng.normal()
+        for adapters in (-extra, extra):
+            values = {ONE_STAGE: ours + adapters, ALGORITHM_3: -9.0}
+            metrics = {arm: {"log-likelihood": value} for arm, value in values.items()}
+            rows.append({"configuration": c, "metrics": metrics})
     return rows
 
 
@@ -355,8 +323,8 @@ def simulated(share, rng):
     ],
 )
 def test_the_default_is_decided_by_the_photographs_else_by_the_simulation(gain, share, word):
-    rng = np.random.default_rng(3)
-    known = {"photographs": planted(gain, 0.2, rng, 5.0), "simulation": simulated(share, rng)}
+    photographs = planted(gain, 0.2, np.random.default_rng(3), 5.0)
+    known = {"photographs": photographs, "simulation": folds(**{ONE_STAGE: 1 - share})}
     verdict = one_stage_by_default(Evidence(_cache=known))
     assert verdict.word == word, verdict.because
     assert ("simulation" in verdict.because) == (gain == 0)
