@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.encoder.weights import IMAGENET
-from cevit_lib.errors import DataError, FrozenRandomWeightsWarning, ParameterError, WeightsWarning
+from cevit_lib.errors import DataError, ParameterError, WeightsWarning
 from cevit_lib.training import Fit, Standardisation, load_model, save_model
 
 PLAIN, V2, V3 = "vit_tiny_patch16_224", "vit_small_patch14_dinov2", "vit_small_patch16_dinov3"
@@ -102,10 +102,8 @@ def photographs(size: int = 32) -> torch.Tensor:
 
 
 def encoder(name: str, **options) -> BiChannelViT:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeightsWarning)
-        warnings.simplefilter("ignore", FrozenRandomWeightsWarning)
-        given = SMALL | {"rng": np.random.default_rng(0), "lora_rank": 2} | options
+    given = SMALL | {"rng": np.random.default_rng(0), "lora_rank": 2} | options
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return BiChannelViT(name, pretrained=False, **given).eval()
 
 

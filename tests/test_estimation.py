@@ -57,9 +57,7 @@ def rho(estimator):
 
 
 def quiet(estimator, outputs, y):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        warnings.simplefilter("ignore", NearSingularWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return estimator.fit(outputs, y)
 
 

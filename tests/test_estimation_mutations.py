@@ -6,9 +6,9 @@ A mutation that survives means that a test has stopped looking.
 
 import importlib.util
 import sys
+from collections import namedtuple
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -21,16 +21,8 @@ WHOLE = "test_estimation"
 SAMPLING = "test_estimation_sampling"
 
 
-class Mutation(NamedTuple):
-    """What is changed in which module, and the test that must notice, with its arguments."""
-
-    what: str
-    module: str
-    before: str
-    after: str
-    file: str
-    test: str
-    arguments: tuple = ()
+#: What is changed in which module, and the test that must notice, with its arguments.
+Mutation = namedtuple("Mutation", "what module before after file test arguments", defaults=[()])
 
 
 MUTATIONS = [
