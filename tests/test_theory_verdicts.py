@@ -243,18 +243,11 @@ def test_the_first_pages_say_what_the_records_say():
 
 
 class Reading(Evidence):
-    """Evidence that remembers which code made the records that were looked at."""
-
-    def ask(self, claim, known) -> set[str]:
-        """Commits of the records that a rule looks at, but for those of known studies."""
-        self.commits, self.known = set(), known
-        judge(claim, self)
-        return self.commits
+    """Evidence that remembers which records were looked at."""
 
     def records(self, study, **configuration):
         found = super().records(study, **configuration)
-        if study not in self.known:
-            self.commits |= {record["commit"] for record in found}
+        self.seen += found
         return found
 
 
@@ -289,7 +282,9 @@ def test_rules_are_older_than_the_code_that_made_their_records():
             commit = line[:40]
         elif line.startswith("\t"):
             key, _, *since = line.split()
-            made = evidence.ask(RULES[key], WERE_KNOWN.get(key, ()))
+            evidence.seen = []
+            judge(RULES[key], evidence)
+            made = {r["commit"] for r in evidence.seen if r["study"] not in WERE_KNOWN.get(key, ())}
             rule = place.get(since[0] if since else commit, len(order))  # else: in no commit yet
             if made and rule > min(place[name] for name in made):
                 younger.add(key)
