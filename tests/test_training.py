@@ -2,6 +2,7 @@
 survive a process.
 """
 
+import copy
 import dataclasses
 import json
 import math
@@ -50,17 +51,10 @@ def draw(n: int = 160, seed: int = 0) -> SyntheticPairs:
     return SyntheticPairs(n, np.random.default_rng(seed), window=9)
 
 
-class Mean(torch.nn.Module):
-    """The smallest network: the images' mean, a slope and a shift per output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slope = torch.nn.Parameter(torch.full((4,), 0.1))
-        self.shift = torch.nn.Parameter(torch.zeros(4))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        means = images.mean((2, 3, 4))
-        return means[:, [0, 1, 0, 1]] * self.slope + self.shift
+def linear(size: int) -> torch.nn.Module:
+    """The smallest network: every output is linear in the means of both images."""
+    mean = torch.nn.AvgPool3d((1, size, size))
+    return torch.nn.Sequential(mean, torch.nn.Flatten(), torch.nn.Linear(2, 4))
 
 
 # ---- recipes and units
@@ -128,10 +122,9 @@ def test_streams_are_independent_and_do_not_depend_on_each_other():
 
 
 def test_one_step_is_the_gradient_step_of_the_mean_loss():
-    data = draw(30)
-    recipe = Recipe(1, 0.1, 30, "adam", 0.0, "constant", clip=None)
-    fit = fit_warm_up(Mean(), data, recipe, rng=np.random.default_rng(0), standardise=False)
-    model = Mean()
+    data, model = draw(30), linear(9)
+    recipe, rng = Recipe(1, 0.1, 30, "adam", 0.0, "constant", clip=None), np.random.default_rng(0)
+    fit = fit_warm_up(copy.deepcopy(model), data, recipe, rng=rng, standardise=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     loss = EmpiricalLoss(2, reduction="sum")(model(data.load()), data.y.float()) / 30
     loss.backward()
@@ -277,13 +270,14 @@ def test_a_near_singular_estimate_is_shrunk_and_said(monkeypatch):
 
 def test_a_warm_up_that_knows_its_patients_by_heart_is_refused():
     """The images' means are the lengths, ten times, and the network starts with a slope of 0.1."""
-    data = draw(60)
+    data, model = draw(60), linear(4)
+    model[-1].weight.data, model[-1].bias.data = 0.1 * torch.eye(4, 2), torch.zeros(4)
     lengths = 10 * Standardisation.of(data.y, 2).apply(data.y)[:, :2].float()
     images = lengths[..., None, None, None].expand(-1, -1, 1, 4, 4)
     known = {"estimate_on": "train", "warm_up": Recipe(1, 1e-6, 60)}
     with pytest.raises(TrainingError, match="by heart"):
         fit_feasible_cevit(
-            Mean(), data.replace(images=images), rng=np.random.default_rng(0), **known
+            model, data.replace(images=images), rng=np.random.default_rng(0), **known
         )
 
 
