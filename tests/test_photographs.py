@@ -24,7 +24,7 @@ from cevit_lib.training.recipe import Recipe  # noqa: E402
 from cevit_lib.training.side_by_side import SideBySide  # noqa: E402
 from studies.comparison import inflation  # noqa: E402
 from studies.photographs import data, figures, fits, pretraining, tables  # noqa: E402
-from studies.photographs.settings import ADAPTED, ARMS, DISRUPTED, PAPER, SMOKE, grid  # noqa: E402
+from studies.photographs.settings import ADAPTED, ARMS, DISRUPTED, SMOKE  # noqa: E402
 from studies.study import find  # noqa: E402
 from studies.verdicts.default import (  # noqa: E402
     ALGORITHM_3,
@@ -42,7 +42,6 @@ from studies.verdicts.judge import (  # noqa: E402
     MissingRecordError,
 )
 
-CPU = torch.device("cpu")
 NAMES = ("photographs", "photographs-disrupted", "photographs-references")
 
 
@@ -112,7 +111,7 @@ def test_cross_fitted_outputs_stand_in_their_patients_rows(eyes):
             return self.responses(part)
 
     wanted = [(c | {"weights": "random", "pairs": "strangers"}, 7) for c in FOLDS]
-    batch = fits.Batch(wanted, "smoke", CPU)
+    batch = fits.Batch(wanted, "smoke", torch.device("cpu"))
     oracle, recipe = Oracle(**vars(batch.fresh)), Recipe(**SMOKE["recipe"])
     found = AlgorithmThree(oracle, recipe, recipe, {}, oracle).cross_fit()
     for own, split, pairs in zip(found, batch.splits, batch.eyes, strict=True):
@@ -160,17 +159,6 @@ def test_without_what_joins_the_eyes_two_eyes_are_two_patients(made):
 
 
 # ---------------------------------------------------------------- records
-
-
-def test_the_grid_has_ten_partitions_without_and_with_adapters():
-    wanted = [c for c, _ in grid("photographs")]
-    assert len(wanted) == 80 and {c["partition"] for c in wanted} == set(range(10))
-    arms = {c["adapters"]: c["arms"] for c in wanted}
-    assert arms == {False: list(ARMS), True: list(ADAPTED)}
-    disrupted = [c for c, _ in grid("photographs-disrupted")]
-    assert {(c["pairs"], *c["arms"]) for c in disrupted} == {("strangers", *DISRUPTED)}
-    assert len(disrupted) == len(grid("photographs-references")) == 40
-    assert sum(PAPER["recipe"]["epochs"] % n for n in (1, 2)) == 0  # two equal stages
 
 
 def test_every_fit_has_its_arms_its_predictions_and_the_name_of_its_weights(made, eyes):
@@ -332,6 +320,8 @@ def test_cevit_fit_takes_what_the_rule_decided():
 
 def test_the_page_says_what_the_records_say():
     records, disrupted, plain = map(load_records, NAMES)
+    folds_of_all = {(c["partition"], c["fold"]) for c in (r["configuration"] for r in plain)}
+    assert [len(each) for each in (folds_of_all, records, disrupted)] == [40, 80, 40]
     frame = tables.metrics_frame(records + plain)
     table = tables.levels(frame)
     networks, plain = table.iloc[:-2], table.iloc[-2:]

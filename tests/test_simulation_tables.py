@@ -178,14 +178,6 @@ def test_underestimated_correlations_are_told_from_right_ones(errors, expected):
 # ---- what was foretold ----
 
 
-@pytest.mark.parametrize("v", [0.2, 0.8])
-def test_variance_share_is_that_of_the_model(v):
-    rng = np.random.default_rng(3)
-    at_r = [r for r in redraws(v, rng) if r["configuration"]["pixel_correlation"] == 0.5]
-    found = foretold.variance_share(at_r, "matched")
-    assert len(found) == foretold.REDRAWN_SETS and np.allclose(found, v, atol=0.05)
-
-
 def test_gain_formula_is_confirmed_where_the_model_follows_it():
     rng = np.random.default_rng(4)
     spread = redraws(0.3, rng)
