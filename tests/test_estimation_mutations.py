@@ -4,7 +4,7 @@ fail.
 A mutation that survives means that a test has stopped looking.
 """
 
-import importlib.util
+import runpy
 import sys
 from collections import namedtuple
 from importlib.machinery import SourceFileLoader
@@ -174,8 +174,6 @@ def plant(mutation: Mutation, monkeypatch) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.what)
 def test_a_planted_mutation_is_killed_by_its_named_test(mutation, monkeypatch):
     plant(mutation, monkeypatch)
-    spec = importlib.util.spec_from_file_location("planted", HERE / f"{mutation.file}.py")
-    tests = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tests)
+    tests = runpy.run_path(str(HERE / f"{mutation.file}.py"))
     with pytest.raises(AssertionError):
-        getattr(tests, mutation.test)(*mutation.arguments)
+        tests[mutation.test](*mutation.arguments)

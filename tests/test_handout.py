@@ -93,12 +93,13 @@ def test_links_lead_to_pages_of_the_book_and_labels_keep_their_words():
         "https://site/",
         ROOT,
     )
-    title = "When can a joint loss help?"
-    assert f"[{title}](https://site/book/executed/when_it_helps.html#when-it-helps)" in said
-    assert "[its rule](https://site/book/executed/verdicts.html#verdicts)" in said
-    assert "[loss](https://site/book/executed/only_the_loss.html#x)" in said
-    assert "[the equation](https://site/book/executed/when_it_helps.html#equation-eq-gain)" in said
-    assert "floors ([Kendall et al. 2018](https://site/book/references.html))." in said
+    pages_of = "https://site/book/executed"
+    assert said == (
+        f"See [When can a joint loss help?]({pages_of}/when_it_helps.html#when-it-helps), "
+        f"[its rule]({pages_of}/verdicts.html#verdicts), [loss]({pages_of}/only_the_loss.html#x), "
+        f"[the equation]({pages_of}/when_it_helps.html#equation-eq-gain), "
+        "floors ([Kendall et al. 2018](https://site/book/references.html))."
+    )
     assert handout.plain_markdown("{ref}`its rule <verdicts>`", root=ROOT) == "*its rule*"
     with pytest.raises(KeyError):
         handout.plain_markdown("{ref}`no-such-label`", root=ROOT)

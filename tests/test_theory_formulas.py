@@ -105,9 +105,6 @@ def test_last_lines_of_all_four_cases_of_the_proof_fail():
         wanted = theory.integrate_normal(*cell_box(labels, thresholds), mean, covariance, 64)
         printed = theory.printed_case(*labels, thresholds, logits, mean, covariance)
         assert abs(printed - wanted) > 0.005, labels
-        assert theory.cell_probability(labels, thresholds, mean, covariance) == pytest.approx(
-            wanted, abs=1e-10
-        )
 
 
 @pytest.mark.parametrize(
