@@ -85,9 +85,9 @@ def test_printed_corollary_is_no_probability(p1, formula):
     for seed in range(6 if p1 < 4 else 3):
         thresholds, mean, covariance = configuration(p1, seed)
         cells = list(product((0, 1), repeat=p1))[:: 1 if p1 < 4 else 5]
-        printed = np.array([formula(labels, thresholds, mean, covariance) for labels in cells])
-        right = np.array(
-            [theory.cell_probability(labels, thresholds, mean, covariance) for labels in cells]
+        printed, right = (
+            np.array([cell(labels, thresholds, mean, covariance) for labels in cells])
+            for cell in (formula, theory.cell_probability)
         )
         assert printed[0] == pytest.approx(right[0], abs=1e-8)
         lowest.append(printed.min())
