@@ -250,6 +250,7 @@ def test_not_converged_says_so_with_a_remedy():
 
 SMALL_OUTPUTS, SMALL_Y = toy(1, n=30)
 PLACE = np.arange(120).reshape(30, 4)
+FEW_DRAWS = RankLikelihoodMCMC(sweeps=100, burn_in=90, thin=10)
 EXACT_OUTPUTS = np.where(np.arange(4) == 1, SMALL_Y - 3.0, SMALL_OUTPUTS)
 
 
@@ -277,9 +278,11 @@ EXACT_OUTPUTS = np.where(np.arange(4) == 1, SMALL_Y - 3.0, SMALL_OUTPUTS)
         *((each, EXACT_OUTPUTS, SMALL_Y, ScaleError, "continuous response 2") for each in EVERY),
         (FastMCEM(means="trivariate"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
         (RankLikelihoodMCMC("none"), SMALL_OUTPUTS, SMALL_Y, ValueError, "must be one of"),
+        (FEW_DRAWS, SMALL_OUTPUTS, SMALL_Y, ValueError, "at least 4 draws"),
+        (MonteCarloEM(max_iter=20, burn_in=15), SMALL_OUTPUTS, SMALL_Y, ValueError, "burn_in"),
     ],
 )
-def test_wrong_input_is_refused_with_its_place(estimator, outputs, y, error, told):
+def test_wrong_input_and_settings_are_refused_with_their_place(estimator, outputs, y, error, told):
     with pytest.raises(error, match=told):
         estimator.fit(outputs, y, continuous=2)
 

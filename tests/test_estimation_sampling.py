@@ -187,18 +187,6 @@ def test_same_seed_same_estimate_and_a_generator_moves_on(estimator, short):
     assert not np.allclose(two, three)
 
 
-@pytest.mark.parametrize(
-    "estimator, told",
-    [
-        (RankLikelihoodMCMC(sweeps=100, burn_in=90, thin=10), "at least 4 draws"),
-        (MonteCarloEM(max_iter=20, burn_in=15), "burn_in"),
-    ],
-)
-def test_too_few_sweeps_are_refused(estimator, told):
-    with pytest.raises(ValueError, match=told):
-        estimator.fit(*toy(4, n=50))
-
-
 # ---------------------------------------------------------------- the toy example's data
 
 

@@ -1,5 +1,7 @@
 """Rules, tables and figures of the simulation, on records drawn from a stated model."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -57,33 +59,24 @@ def folds(seed=0, **errors):
 def gain_grid(v, rng, off=0.0):
     """Cells in which one stage gains v (1 - 1/G), but for what it gains less; 2 % noise."""
     made = []
-    for r in foretold.GRID_R:
-        for strength in foretold.GRID_STRENGTH:
-            factor = gain(foretold.correlation_at(strength), r, foretold.SD_OF_SCORES)[0]
-            left = 1 - v * (1 - 1 / factor) + off * (factor > 1.01)
-            made += [
-                record(
-                    {"matched": 0.25, "one stage": 0.25 * left},
-                    rng,
-                    dataset=d,
-                    strength=strength,
-                    pixel_correlation=r,
-                )
-                for d in range(300, 310)
-            ]
+    for r, strength in itertools.product(foretold.GRID_R, foretold.GRID_STRENGTH):
+        factor = gain(foretold.correlation_at(strength), r, foretold.SD_OF_SCORES)[0]
+        left = 1 - v * (1 - 1 / factor) + off * (factor > 1.01)
+        errors = {"matched": 0.25, "one stage": 0.25 * left}
+        cell = {"pixel_correlation": r, "strength": strength}
+        made += [record(errors, rng, dataset=d, **cell) for d in range(300, 310)]
     return made
 
 
 def redraws(v, rng):
     """Errors of 1,000 patients: a bias that redraws share and a deviation of their own."""
     made = []
-    for r in foretold.REDRAWN_R:
-        for dataset in range(foretold.REDRAWN_SETS):
-            bias = rng.standard_normal((1, 1000, 2)) * np.sqrt(1 - v)
-            for _ in range(foretold.REDRAWS):
-                errors = bias + rng.standard_normal((1, 1000, 2)) * np.sqrt(v)
-                made.append(record({"matched": 1.0}, rng, dataset=dataset, pixel_correlation=r))
-                made[-1]["arrays"] = {"errors": 0.5 * errors, "arms": np.array(["matched"])}
+    for r, dataset in itertools.product(foretold.REDRAWN_R, range(foretold.REDRAWN_SETS)):
+        bias = rng.standard_normal((1, 1000, 2)) * np.sqrt(1 - v)
+        for _ in range(foretold.REDRAWS):
+            errors = bias + rng.standard_normal((1, 1000, 2)) * np.sqrt(v)
+            made.append(record({"matched": 1.0}, rng, dataset=dataset, pixel_correlation=r))
+            made[-1]["arrays"] = {"errors": 0.5 * errors, "arms": np.array(["matched"])}
     return made
 
 
@@ -205,12 +198,11 @@ def test_gain_formula_is_confirmed_where_the_model_follows_it():
 def test_estimating_later_has_to_mend_without_harm(alike, elsewhere, expected):
     """Matched independence has a squared error of 1, one stage of .8; stuck networks of 9."""
     rng, records = np.random.default_rng(4), []
-    for r in foretold.GRID_R:
-        for strength in foretold.GRID_STRENGTH:
-            errors = {"matched": 1.0, "one stage": 0.8, "one stage, later": elsewhere}
-            errors |= {"one stage, later": alike} if r == 1 else {}
-            cell = {"pixel_correlation": r, "strength": strength}
-            records += [record(errors, rng, dataset=d, **cell) for d in range(10)]
+    for r, strength in itertools.product(foretold.GRID_R, foretold.GRID_STRENGTH):
+        later = alike if r == 1 else elsewhere
+        errors = {"matched": 1.0, "one stage": 0.8, "one stage, later": later}
+        cell = {"pixel_correlation": r, "strength": strength}
+        records += [record(errors, rng, dataset=d, **cell) for d in range(10)]
     assert word("later", simulation_gain=records) == expected
 
 
