@@ -128,7 +128,7 @@ def test_the_record_names_no_place_and_the_same_command_again_fits_nothing(done,
     assert "is the model of another fit" in capsys.readouterr().err
 
 
-def test_patients_without_responses_are_predicted_by_the_models_own_layout(done, eyes, tmp_path):
+def test_patients_without_responses_are_read_by_the_models_own_layout(done, eyes, tmp_path, capsys):
     lines = (eyes / "eyes.csv").read_text(encoding="utf-8-sig").splitlines()
     slim = [",".join((row[0], row[1], row[4])) for row in (line.split(";") for line in lines)]
     (tmp_path / "new.csv").write_text("\n".join(slim) + "\n")
@@ -138,6 +138,15 @@ def test_patients_without_responses_are_predicted_by_the_models_own_layout(done,
         assert cevit(*words, "--csv", table, "--table", tmp_path / "p.csv") == 0
         tables.append(read(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(*tables)
+    assert cevit("check-data", *words[1:], "--csv", tmp_path / "new.csv") == 0
+    assert "30 of 30 patients have ids of patients on whom" in capsys.readouterr().out
+
+
+def test_a_table_is_checked_beside_a_model(done, eyes, tmp_path, capsys):
+    (tmp_path / "other.yml").write_text((eyes / "eyes.yml").read_text().replace("-6", "-3"))
+    words = ["--model", done / "models" / "all", "--layout", tmp_path / "other.yml"]
+    assert cevit("check-data", *words, *own(eyes)[:4]) == 1
+    assert "use the model's rule" in capsys.readouterr().out
 
 
 def test_what_is_measured_updates_the_rest_and_only_that(done, eyes, tmp_path, capsys):
@@ -318,15 +327,12 @@ def test_intervals_given_labels_agree_with_simulated_patients():
         assert abs(below - at) < 4 * np.sqrt(at * (1 - at) / len(kept))
 
 
-def predictions(names=NAMES, outputs=OUTPUTS) -> Predictions:
-    return Predictions(("a", "b", "c"), names, outputs, PARAMETERS)
-
-
 def test_any_and_both_are_sums_of_cells_and_updates_are_conditional_probabilities():
     y = torch.tensor(
         [[NAN, 25.0, NAN, 1.0], [NAN] * 4, [23.0, 23.5, NAN, NAN]], dtype=torch.float64
     )
-    table = patient_table(predictions(), measured=y).set_index("id")
+    predictions = Predictions(("a", "b", "c"), NAMES, OUTPUTS, PARAMETERS)
+    table = patient_table(predictions, measured=y).set_index("id")
     cells = class_probabilities(OUTPUTS, PARAMETERS)
     expected = np.stack([1 - cells[:, 0, 0], cells[:, 1, 1]], 1)
     np.testing.assert_allclose(table[["any HM", "both HM"]], expected, atol=1e-12)
