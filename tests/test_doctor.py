@@ -6,16 +6,23 @@ from cevit_lib.clinic import doctor
 from cevit_lib.clinic.cli import main
 
 
-def test_torch_and_torchvision_that_do_not_fit_are_a_fault_with_a_remedy(
+def test_what_does_not_fit_and_what_is_missing_are_faults_with_their_remedies(
     monkeypatch, tmp_path, capsys
 ):
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('torchvision::nms is not there')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
+    found = doctor.installed
+    monkeypatch.setattr(
+        doctor, "installed", lambda name: None if name in ("scipy", "timm") else found(name)
+    )
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "FAULT: torch and torchvision cannot be imported (RuntimeError: torchvision::nms" in out
     assert "install both in one command" in out and "Packages" in out
+    assert "FAULT: the core needs scipy: pip install cevit-lib" in out
+    assert "not installed: timm (pip install 'cevit-lib[vit]')" in out
+    assert "FAULT: the core needs timm" not in out
 
 
 def test_report_says_where_data_and_weights_were_looked_for(tmp_path, monkeypatch, capsys):
@@ -27,17 +34,3 @@ def test_report_says_where_data_and_weights_were_looked_for(tmp_path, monkeypatc
     out = capsys.readouterr().out
     assert f"grape: found in {tmp_path / 'data' / 'grape'}" in out
     assert "papila: not found, looked in" in out and "timm/vit_tiny" in out
-
-
-def test_a_missing_core_package_is_a_fault_with_a_remedy(monkeypatch, capsys):
-    found = doctor.installed
-    monkeypatch.setattr(
-        doctor, "installed", lambda name: None if name in ("scipy", "timm") else found(name)
-    )
-    assert main(["doctor", "--no-devices"]) == 1
-    out = capsys.readouterr().out
-    assert "FAULT: the core needs scipy: pip install cevit-lib" in out
-    assert (
-        "not installed: timm (pip install 'cevit-lib[vit]')" in out
-        and "FAULT: the core needs timm" not in out
-    )

@@ -38,11 +38,6 @@ def a_clinic(n: int = 300):
     return Predictions(tuple(map(str, range(n))), NAMES, outputs, parameters), y
 
 
-def performance(predictions, y, usual):
-    clinic = judge(predictions, y, usual)
-    return clinic.performance(filled(clinic.answers(), {}), np.random.default_rng(0), 60)
-
-
 def test_saying_the_usual_has_no_skill_and_knowing_all_has_all():
     y = np.where(RNG.uniform(size=200) < 0.1, NAN, RNG.normal(24, 1, size=200))
     usual = np.full(200, 23.5)
@@ -112,12 +107,11 @@ def test_any_and_both_are_judged_where_both_eyes_are_known_and_come_from_the_cop
 
 def test_a_model_with_skill_is_told_from_one_without():
     predictions, y = a_clinic()
-    usual = usual_of(y, NAMES, 2)
-    found = performance(predictions, y, usual)
-    assert "better than" in in_words(found)
-    y = np.random.default_rng(3).permutation(y)
-    found = performance(predictions, y, usual)
-    assert "No skill is shown for any response" in in_words(found)
+    strangers = np.random.default_rng(3).permutation(y)
+    for seen, told in ((y, "better than"), (strangers, "No skill is shown for any response")):
+        clinic = judge(predictions, seen, usual_of(y, NAMES, 2))
+        stated = filled(clinic.answers(), {})
+        assert told in in_words(clinic.performance(stated, np.random.default_rng(0), 60))
 
 
 def test_folds_laid_together_keep_each_folds_usual_and_order_the_worst_by_their_scale():

@@ -1,6 +1,5 @@
 """The commands fit and predict: a record a fold, nothing fitted twice, a table of predictions."""
 
-import argparse
 import json
 
 import numpy as np
@@ -9,9 +8,9 @@ import pytest
 import torch
 
 from cevit_lib import clinic as fit
-from cevit_lib.clinic import commands
+from cevit_lib.clinic import cli, commands
 from cevit_lib.clinic.fold import build_model
-from cevit_lib.clinic.options import ARMS, declare
+from cevit_lib.clinic.options import ARMS
 from cevit_lib.errors import NotConvergedWarning, OutputError, ParameterError
 from cevit_lib.records import new_record, rounded
 from cevit_lib.records.store import read_record
@@ -22,10 +21,8 @@ LITTLE = "--data synthetic --n 90 --window 9 --epochs 1 --copula-epochs 1 --fold
 LITTLE += ["--scale", "smoke"]
 
 
-def options(*more: str, command: str = "fit") -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    declare(command, parser)
-    return parser.parse_args([str(argument) for argument in more])
+def options(*words, command: str = "fit"):
+    return cli.build_parser(command).parse_args([command, *map(str, words)])
 
 
 def test_a_record_that_finds_no_room_is_kept_elsewhere(tmp_path, monkeypatch):

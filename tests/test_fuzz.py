@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cevit_lib.clinic import cli
-from cevit_lib.edge import FAULT_OF_OURS
 from cevit_lib.errors import DataError, NotebookError, TrainingError
 from studies.your_eyes.practice import practice_eyes
 
@@ -60,10 +59,12 @@ ODD = {  # files of another kind than their name says
     "utf16.csv": "id,eye\n1,R\n".encode("utf-16"),
 }
 CUT = {
-    "cevit_lib.clinic.fold._fit": TrainingError("it would train"),
-    "cevit_lib.runner.run._execute": NotebookError("it would run"),
-    "cevit_lib.clinic.download._ask": DataError("it would ask"),
-    "cevit_lib.clinic.download.fetch": DataError("it would fetch"),
+    "cevit_lib.clinic.fold._fit": Mock(side_effect=TrainingError("it would train")),
+    "cevit_lib.runner.run._execute": Mock(side_effect=NotebookError("it would run")),
+    "cevit_lib.clinic.download._ask": Mock(side_effect=DataError("it would ask")),
+    "cevit_lib.clinic.download.fetch": Mock(side_effect=DataError("it would fetch")),
+    "cevit_lib.records.verify.refit_function": lambda study: lambda record: record,
+    "cevit_lib.clinic.performance.Judged.performance.__defaults__": (4,),  # resamples
 }
 PAGE = """```{code-cell} ipython3
 :tags: [parameters]
@@ -136,11 +137,8 @@ def tries(draw, places):
         name = option.option_strings[-1] if option.option_strings else None
         if name is None:
             told[0] = value
-        elif name in told and option.nargs != 0:
-            told[min(told.index(name) + 1, len(told) - 1)] = value
-        else:
+        else:  # the last one of an option counts
             told += [name] if option.nargs == 0 else [f"{name}={value}"]
-    told = [word.replace("{", "{{").replace("}", "}}") if "[" in word else word for word in told]
     return [command, *(word.format(**places) for word in told)], draw(st.integers(0, 4)) == 0
 
 
@@ -162,12 +160,8 @@ def run(told: list[str], full: bool, places) -> None:
         for name in ("CEVIT_SCRATCH", "CEVIT_RESULTS"):
             patch.setenv(name, str(places["new"] / name))
         patch.delenv("CEVIT_DATA", raising=False)
-        for place, error in CUT.items():
-            patch.setattr(place, Mock(side_effect=error))
-        patch.setattr(
-            "cevit_lib.records.verify.refit_function", lambda study: lambda record: record
-        )
-        patch.setattr("cevit_lib.clinic.performance.Judged.performance.__defaults__", (4,))
+        for place, instead in CUT.items():
+            patch.setattr(place, instead)
         if full:
             patch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -177,8 +171,8 @@ def run(told: list[str], full: bool, places) -> None:
                 status = ended.code
     text = said.getvalue()
     account = "".join(path.read_text() for path in places["new"].glob("cevit-fault-*"))
-    assert status != FAULT_OF_OURS, f"{told}: {text}\n{account}"
-    assert status in (0, 1, 2) and "Traceback" not in text, (told, full, status, text[-1500:])
+    how = f"{told}, {'full' if full else 'free'} disk: {status}, {text[-1500:]}\n{account}"
+    assert status in (0, 1, 2) and "Traceback" not in text, how
     assert status == 0 or text.strip(), f"{told} failed and said nothing"
     assert state(places) == before, f"{told} changed what it reads"
     assert not list(places["new"].rglob(".*")), f"{told} left something"
