@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from cevit_lib.clinic import cli
 from cevit_lib.clinic.check_data import check, describe_folds
@@ -333,9 +333,6 @@ def test_a_label_that_is_1_only_where_another_is_is_nested(tmp_path, nested):
     assert ("'severe_OS' is 1 in 13 patients and 'DX_OS' then always too" in said) == nested
 
 
-TURN = Image.Transpose
-
-
 @pytest.mark.parametrize(
     "name, change, told",
     [
@@ -354,12 +351,12 @@ TURN = Image.Transpose
         ),
         (
             "003_OS",
-            lambda p: p.transpose(TURN.FLIP_LEFT_RIGHT),
+            ImageOps.mirror,
             "003_OD.jpg is the mirror image of 003_OS.jpg ('003', OS)",
         ),
         (
             "003_OD",
-            lambda p: p.transpose(TURN.ROTATE_180),
+            lambda p: p.rotate(180),
             "003_OD.jpg has its bright disc where the other eye's lie",
         ),
     ],

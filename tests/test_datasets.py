@@ -107,15 +107,14 @@ def test_subset_takes_everything_along():
     torch.testing.assert_close(part.load(), data.load(np.array([7, 2])))
 
 
-def test_hash_sees_responses_and_pixels_but_not_the_kind_of_nan():
-    data = make_pairs(4)
-    first = torch.arange(16).view(4, 4) == 0
-    one, two = (data.replace(y=data.y.masked_fill(first, n)) for n in (np.nan, -np.nan))
-    other = data.replace(images=data.images ^ 1)
-    assert one.hash == two.hash != data.hash != other.hash
-
-
 FOUR = make_pairs(4)
+
+
+def test_hash_sees_responses_and_pixels_but_not_the_kind_of_nan():
+    first = torch.arange(16).view(4, 4) == 0
+    one, two = (FOUR.replace(y=FOUR.y.masked_fill(first, n)) for n in (np.nan, -np.nan))
+    other = FOUR.replace(images=FOUR.images ^ 1)
+    assert one.hash == two.hash != FOUR.hash != other.hash
 
 
 @pytest.mark.parametrize(

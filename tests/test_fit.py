@@ -17,8 +17,8 @@ from cevit_lib.records.store import read_record
 
 pytestmark = pytest.mark.filterwarnings("ignore::cevit_lib.errors.NotConvergedWarning")
 
-LITTLE = "--data synthetic --n 90 --window 9 --epochs 1 --copula-epochs 1 --folds 3".split()
-LITTLE += ["--scale", "smoke"]
+SMALL = "--data synthetic --n 90 --window 9 --scale smoke".split()
+LITTLE = [*SMALL, *"--epochs 1 --copula-epochs 1 --folds 3".split()]
 
 
 def options(*words, command: str = "fit"):
@@ -66,12 +66,9 @@ def test_the_estimator_stops_where_it_is_told_and_a_plain_fit_keeps_its_identity
 
 
 def test_one_stage_trains_with_its_control_and_the_report_reads_it(tmp_path, capsys):
-    little = (
-        "--data synthetic --n 90 --window 9 --epochs 2 --folds 2 --fold 1 --scale smoke".split()
-    )
-    words = [*little, "--algorithm", "one-stage", "--estimate-on", "cross-fitted"]
-    words += ["--results", tmp_path, "--save", tmp_path / "models"]
-    assert fit.run_fit(options(*words)) == 0
+    words = "--epochs 2 --folds 2 --fold 1 --algorithm one-stage --estimate-on cross-fitted".split()
+    places = ["--results", tmp_path, "--save", tmp_path / "models"]
+    assert fit.run_fit(options(*SMALL, *words, *places)) == 0
     assert "one stage, epoch 2 of 2" in capsys.readouterr().err
     (record,) = (read_record(path) for path in (tmp_path / "fit-synthetic").glob("*.json"))
     assert list(record["metrics"]) == list(ARMS[1:])
@@ -99,8 +96,8 @@ def test_weights_are_known_by_their_hash_and_never_by_their_path(tmp_path):
 
 def test_grape_ends_with_a_record_and_a_table(grape_folder, tmp_path):
     words = "--data grape --size 24 --epochs 1 --copula-epochs 1 --estimate-on train --fold 2"
-    words = [*words.split(), "--scale", "smoke", "--data-folder", grape_folder]
-    assert fit.run_fit(options(*words, "--results", tmp_path)) == 0
+    places = ["--data-folder", grape_folder, "--results", tmp_path]
+    assert fit.run_fit(options(*words.split(), "--scale", "smoke", *places)) == 0
     record = read_record(next((tmp_path / "fit-grape").glob("*.json")))
     assert record["data"]["patients"] == 112 and len(record["predictions"]["id"]) in (22, 23)
     assert "folder" not in record["configuration"]["data"]

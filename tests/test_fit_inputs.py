@@ -24,7 +24,6 @@ from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs,
 from studies.your_eyes.practice import practice_eyes, read_rows
 
 TINY = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
-NAN = float("nan")
 
 
 def a_network(**options) -> BiChannelViT:
@@ -42,7 +41,7 @@ def test_every_head_reads_covariates_in_units_of_the_patients_to_train_on():
     weight = network.heads["continuous_1"].weight[0, -2].detach()
     torch.testing.assert_close(moved[:, 0], weight.expand(3), atol=1e-6, rtol=0)
     assert (moved[:, 1] == 0).all()  # the right eye's head reads its own
-    unknown = network(images, torch.full((3, 2, 2), NAN))
+    unknown = network(images, torch.full((3, 2, 2), np.nan))
     torch.testing.assert_close(unknown, network(images, here))
 
 
@@ -51,7 +50,7 @@ def eyes_with_age(n: int, seed: int) -> PairedEyes:
     rng = np.random.default_rng(seed)
     age = rng.normal(50, 12, size=(n, 1, 1)).repeat(2, axis=1)
     y = np.c_[22 + 0.05 * age[:, :, 0], rng.integers(0, 2, size=(n, 2))]
-    age[0] = NAN
+    age[0] = np.nan
     return PairedEyes(
         images=torch.zeros(n, 2, 3, 16, 16, dtype=torch.uint8),
         y=torch.from_numpy(y + np.r_[0.01, 0.01, 0, 0] * rng.normal(size=(n, 4))),

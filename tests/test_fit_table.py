@@ -240,16 +240,14 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(
         "models": done / "models",
         "out": done,
         "nowhere": tmp_path / "nowhere",
+        "higher": tmp_path / "higher.yml",
         "other": tmp_path / "other.yml",
         "report": tmp_path / "report.html",
-    }
-    places |= {
         "model": f"--model {done / 'models' / 'all'}",
         "eyes": f"--csv {eyes / 'eyes.csv'} --images {eyes / 'photos'}",
         "layout": f"--layout {eyes / 'eyes.yml'}",
         "new": f"--table {tmp_path / 'x.csv'}",
     }
-    places["higher"] = tmp_path / "higher.yml"
     places["higher"].write_text((eyes / "eyes.yml").read_text().replace("-6", "-3"))
     places["other"].write_text((eyes / "eyes.yml").read_text().replace("HM:", "myopia:"))
     more = [*SHORT, "--results", tmp_path] if words.startswith("fit") else []

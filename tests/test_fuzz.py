@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import shutil
-import warnings
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,6 +21,7 @@ from cevit_lib.clinic import cli
 from cevit_lib.errors import DataError, NotebookError, TrainingError
 from studies.your_eyes.practice import practice_eyes
 
+pytestmark = pytest.mark.filterwarnings("ignore")
 SHORT = "--folds 2 --epochs 1 --copula-epochs 1 --estimate-on train --size 24 --max-iter 5"
 GOOD = {
     "fit": [
@@ -43,8 +43,12 @@ GOOD = {
     "doctor": ["--no-devices"],
 }
 NUMBERS = "0 -1 1 2 3 1.5 1e1 nan inf -inf 0x10 1_0 1,5 1e400 ３ ١ -0 +2 999999999999999999".split()
-WORDS = [*NUMBERS, "", " ", "cpu", "cuda:7", "tpu", "cpu,cpu", "all", "vit_tiny_patch16_224"]
-WORDS += ["vit_tiny_patch16_224.no", "resnet18", "hf-hub:a/b", "../..", "é ñ\n", "x" * 300, "--"]
+WORDS = [
+    *NUMBERS,
+    *"cpu cuda:7 tpu cpu,cpu all".split(),
+    *"vit_tiny_patch16_224 vit_tiny_patch16_224.no resnet18 hf-hub:a/b".split(),
+    *("", " ", "../..", "é ñ\n", "x" * 300, "--"),
+]
 ODD = {  # files of another kind than their name says
     "empty": b"",
     "page": b"<!DOCTYPE html><html></html>",
@@ -88,9 +92,7 @@ def places(tmp_path_factory):
     for name, content in ODD.items():
         (found["odd"] / name).write_bytes(content)
     fit = GOOD["fit"][0].format(**found) + f" --results {base}/done --save {base}/models --fold 1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert cli.main(["fit", *fit.split()]) == 0
+    assert cli.main(["fit", *fit.split()]) == 0
     found |= {"model": base / "models" / "fold-1", "records": base / "done"}
     for name in ("model", "records", "own"):
         torn = base / f"torn-{name}"
@@ -153,8 +155,7 @@ def run(told: list[str], full: bool, places) -> None:
     shutil.rmtree(places["new"], ignore_errors=True)
     places["new"].mkdir()
     before, said = state(places), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(places["new"])
         patch.setattr("tempfile.tempdir", str(places["new"]))
         for name in ("CEVIT_SCRATCH", "CEVIT_RESULTS"):

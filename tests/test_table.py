@@ -193,8 +193,12 @@ def test_a_rule_on_text_tells_what_became_of_every_value(tmp_path, rule, error, 
 
 
 def test_codes_for_missing_add_to_the_usual_cells_and_are_compared_as_numbers(tmp_path):
-    rows = [("1", "OS", "-9,00", "999"), ("1", "OD", "24,5", "-9")]
-    rows += [("2", "OS", "", "-1,25"), ("2", "OD", "n/a", "-9,5")]
+    rows = [
+        ("1", "OS", "-9,00", "999"),
+        ("1", "OD", "24,5", "-9"),
+        ("2", "OS", "", "-1,25"),
+        ("2", "OD", "n/a", "-9,5"),
+    ]
     data = load(tmp_path, long_text(";", rows), {**LONG, "missing": [-9, "999.0"]})
     np.testing.assert_equal(data.y.tolist(), [[NAN, 24.5, NAN, NAN], [NAN, NAN, 0, 1]])
     rows = [("999" if row[0] == "2" else "9", *row[1:]) for row in rows]  # ids are no measurements
@@ -336,9 +340,14 @@ def test_all_visits_of_a_patient_stay_in_one_fold(tmp_path):
 )
 def test_two_of_any_organ_bear_the_layouts_names(tmp_path, declared, names):
     text = "pid,side,jsw,kl\n1,R,3.5,2\n1,L,4.5,0\n2,1,3.0,3\n"
-    layout = {"patient": "pid", "eye": "side", "continuous": {"JSW": "jsw"}, **declared}
-    layout |= {"binary": {"OA": "kl >= 2"}, "laterality": {"1": names[0]}}
-    data = load(tmp_path, text, layout)
+    layout = {
+        "patient": "pid",
+        "eye": "side",
+        "continuous": {"JSW": "jsw"},
+        "binary": {"OA": "kl >= 2"},
+        "laterality": {"1": names[0]},
+    }
+    data = load(tmp_path, text, layout | declared)
     assert data.domains == names
     assert data.responses == tuple(f"{name}_{side}" for name in ("JSW", "OA") for side in names)
     np.testing.assert_equal(data.y.tolist(), [[4.5, 3.5, 0, 1], [3.0, NAN, 1, NAN]])
