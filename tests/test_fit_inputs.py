@@ -2,17 +2,12 @@
 progress."""
 
 import io
-import json
 import logging
-import re
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from cevit_lib.clinic import cli
 from cevit_lib.clinic.covariates import with_categories
 from cevit_lib.clinic.fold import augment, units_of
 from cevit_lib.clinic.progress import Watch
@@ -21,7 +16,6 @@ from cevit_lib.datasets import PairedEyes
 from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError
 from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs, save_model
-from studies.your_eyes.practice import practice_eyes, read_rows
 
 TINY = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
 
@@ -135,63 +129,3 @@ def test_a_log_has_a_line_a_stage_and_what_is_left_is_a_rule_of_three():
 )
 def test_advice_for_callers_is_told_as_options(said, typed):
     assert typed in in_options(said) and "=" not in in_options(said)
-
-
-KNEES = """\
-patient: id
-organ: knee
-eye: side
-image: photo
-continuous: {gap: gap}
-binary: {pain: pain}
-covariates: {age: age, site: site}
-size: 24
-"""
-
-
-def invented_knees(folder):
-    """A table of knees with photographs, whose gap and pain follow from what the pictures show."""
-    practice_eyes(folder, np.random.default_rng(0), 40, faults=False)
-    rows = [
-        [
-            patient,
-            side,
-            gap,
-            int(float(power) < -5),
-            photo,
-            50 + int(patient),
-            "AABAC"[int(patient) % 5],
-        ]
-        for patient, side, gap, power, photo in read_rows(folder / "eyes.csv")
-    ]
-    names = ["id", "side", "gap", "pain", "photo", "age", "site"]
-    pd.DataFrame(rows, columns=names).to_csv(folder / "knees.csv", index=False)
-    (folder / "knees.yml").write_text(KNEES)
-
-
-@pytest.mark.weekly
-def test_knees_are_knees_in_every_message_and_page(tmp_path, monkeypatch, capsys):
-    invented_knees(tmp_path / "knees")
-    monkeypatch.chdir(tmp_path / "knees")
-    own = "--csv knees.csv --images photos"
-    for line in (
-        f"check-data {own} --layout knees.yml --folds 2",
-        f"fit {own} --layout knees.yml --folds 2 --final --save models --epochs 2 "
-        "--copula-epochs 1 --estimate-on train --max-iter 20 --rotation 10 --colour 0.2",
-        "report --results cevit-results --output report.html",
-        f"predict --model models/all {own} --table predicted.csv --measured left",
-        f"evaluate --model models/all {own}",
-    ):
-        assert cli.main(line.split()) == 0
-    said = "".join(capsys.readouterr())
-    pages = [Path(name).read_text() for name in ("report.html", "evaluation-knees.html")]
-    # the layout, as it was written, names its keys
-    written = re.compile('src="[^"]*"|<td>patient:.*?</td>', re.DOTALL)
-    words = [written.sub("", page) for page in pages]
-    texts = [said, Path("predicted.csv").read_text(), *words]
-    assert all("gap_left" in text and "both pain" in text for text in texts[1:])
-    for text in texts:
-        assert not re.findall(r".{0,40}(?:\beyes?\b|_O[SD]\b|\bO[SD]\b)", text)
-    assert "beside them age, site b, site c" in words[0]
-    stored = json.loads(Path("models/all/model.json").read_text())
-    assert stored["domains"] == ["left", "right"] and len(stored["encoder"]["covariates"]) == 3

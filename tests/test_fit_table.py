@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -70,6 +72,16 @@ def eyes(tmp_path_factory):
     find_row(rows, "002", "R")[2] = ""
     write_rows(folder / "eyes.csv", rows)
     return folder
+
+
+@pytest.fixture(scope="module")
+def places(eyes):
+    """The same pairs in a table with more columns."""
+    rows = [(*row, "MF"[int(row[0]) % 2], 50 + int(row[0])) for row in read_rows(eyes / "eyes.csv")]
+    table = pd.DataFrame(rows, columns="id side axial_length se photo sex age".split())
+    table["site"] = ["AABAC"[int(patient) % 5] for patient in table["id"]]
+    table.to_csv(eyes.parent / "table.csv", index=False)
+    return ["--csv", eyes.parent / "table.csv", "--images", eyes / "photos"]
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +194,8 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     done, tmp_path, capsys
 ):
     new = practice_eyes(tmp_path / "new", np.random.default_rng(9), 24, faults=False)
-    words = ["evaluate", "--model", done / "models" / "all", *own(new)[:4]]
-    words += ["--output", tmp_path / "page.html"]
+    page = tmp_path / "page.html"
+    words = ["evaluate", "--model", done / "models" / "all", *own(new)[:4], "--output", page]
     rows = read_rows(new / "eyes.csv")
     for row in rows:
         # without zeros or as a spreadsheet's number he is still known
@@ -192,7 +204,7 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     assert cevit(*words) == 0
     said = capsys.readouterr().out
     assert "2 of 24 patients have ids of patients on whom the model was fitted (7, 8.0)" in said
-    assert "in the large" in (tmp_path / "page.html").read_text()
+    assert "in the large" in page.read_text()
     seen = [[*row[:2], *((row[2], "-1") if row[1] == "R" else ("", "")), row[4]] for row in rows]
     write_rows(new / "eyes.csv", seen)  # another clinic may have measured right eyes only
     assert cevit(*words) == 0
@@ -276,17 +288,13 @@ def test_bad_input_is_a_sentence_and_nothing_is_overwritten(
         ),
     ],
 )
-def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, responses):
-    rows = read_rows(eyes / "eyes.csv")
-    lines = [",".join([*row, "MF"[int(row[0]) % 2]]) for row in rows]
-    (tmp_path / "eyes.csv").write_text("\n".join(["id,side,axial_length,se,photo,sex", *lines]))
+def test_any_declared_responses_have_their_heads(places, tmp_path, layout, tasks, responses):
     (tmp_path / "eyes.yml").write_text(
         json.dumps({"patient": "id", "eye": "side", "image": "photo", **layout})
     )
-    places = ["--csv", tmp_path / "eyes.csv", "--images", eyes / "photos"]
-    more = ["--epochs", "6", "--learning-rate", "3e-3", "--results", tmp_path, "--max-iter", "5"]
-    more += ["--layout", tmp_path / "eyes.yml", "--save", tmp_path, "--table", tmp_path / "cv.csv"]
-    assert cevit("fit", *places, *SHORT, *more) == 0
+    longer = [*SHORT, *"--epochs 6 --learning-rate 3e-3 --max-iter 5".split()]
+    more = ["--layout", tmp_path / "eyes.yml", "--results", tmp_path, "--save", tmp_path]
+    assert cevit("fit", *places, *longer, *more, "--table", tmp_path / "cv.csv") == 0
     stored = json.loads((tmp_path / "fold-1" / "model.json").read_text())
     assert tuple(stored["encoder"]["tasks"]) == tasks and tuple(stored["responses"]) == responses
     new = ["--table", tmp_path / "new.csv", "--measured", "OS"]
@@ -294,6 +302,46 @@ def test_any_declared_responses_have_their_heads(eyes, tmp_path, layout, tasks, 
     table = read(tmp_path / "new.csv")
     assert len(table) == 30 and table.filter(like="updated").notna().any().any()
     assert cevit("report", "--results", tmp_path, "--output", tmp_path / "report.html") == 0
+
+
+KNEES = """\
+patient: id
+organ: knee
+eye: side
+image: photo
+continuous: {gap: axial_length}
+binary: {pain: se < -5}
+covariates: {age: age, site: site}
+size: 24
+"""
+
+
+@pytest.mark.weekly
+def test_knees_are_knees_in_every_message_and_page(places, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("knees.yml").write_text(KNEES)
+    for line in (
+        "check-data --layout knees.yml --folds 2",
+        "fit --layout knees.yml --folds 2 --final --save models --epochs 2 --copula-epochs 1 "
+        "--estimate-on train --max-iter 20 --rotation 10 --colour 0.2",
+        "predict --model models/all --table predicted.csv --measured left",
+        "evaluate --model models/all --output evaluation.html",
+    ):
+        assert cevit(*line.split(), *places) == 0
+    assert cevit(*"report --results cevit-results --output report.html".split()) == 0
+    said = "".join(capsys.readouterr())
+    pages = [Path(name).read_text() for name in ("report.html", "evaluation.html")]
+    # the layout, as it was written, names its keys
+    written = re.compile('src="[^"]*"|<td>patient:.*?</td>', re.DOTALL)
+    words = [written.sub("", page) for page in pages]
+    texts = [said, Path("predicted.csv").read_text(), *words]
+    assert all("gap_left" in text and "both pain" in text for text in texts[1:])
+    for text in texts:
+        # but in names of photographs
+        assert not re.findall(r".{0,40}(?:\beyes?\b|[a-z]_O[SD]\b|\bO[SD]\b)", text)
+    assert "beside them age, site b, site c" in words[0]
+    stored = json.loads(Path("models/all/model.json").read_text())
+    assert stored["domains"] == ["left", "right"] and len(stored["encoder"]["covariates"]) == 3
 
 
 def test_intervals_are_normal_before_and_exact_after_a_measurement():

@@ -136,11 +136,10 @@ def tries(draw, places):
             value = draw(st.sampled_from(files(places) * 2 + WORDS))
         else:
             value = draw(st.sampled_from(NUMBERS))
-        name = option.option_strings[-1] if option.option_strings else None
-        if name is None:
+        if option.option_strings:  # the last one counts
+            told.append(option.option_strings[-1] + (f"={value}" if option.nargs != 0 else ""))
+        else:
             told[0] = value
-        else:  # the last one of an option counts
-            told += [name] if option.nargs == 0 else [f"{name}={value}"]
     return [command, *(word.format(**places) for word in told)], draw(st.integers(0, 4)) == 0
 
 
