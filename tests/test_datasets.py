@@ -1,7 +1,6 @@
 """Paired eyes: moments of the synthetic pairs, splits that keep patients whole, wrong files."""
 
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -182,13 +181,9 @@ def test_a_patient_on_both_sides_is_caught():
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
 
 
-def photograph(path: Path) -> Path:
-    Image.fromarray(PIXELS).save(path)
-    return path
-
-
 def test_mirroring_flips_left_and_right_only_and_exif_is_honoured(tmp_path):
-    path = photograph(tmp_path / "q.png")
+    path = tmp_path / "q.png"
+    Image.fromarray(PIXELS).save(path)
     plain, flipped = read_image(path, 32), read_image(path, 32, mirror=True)
     np.testing.assert_array_equal(plain.permute(1, 2, 0), PIXELS)
     torch.testing.assert_close(flipped, plain.flip(-1))
@@ -200,7 +195,8 @@ def test_mirroring_flips_left_and_right_only_and_exif_is_honoured(tmp_path):
 
 
 def test_a_photograph_is_decoded_once_and_again_when_it_or_its_bytes_changed(tmp_path, monkeypatch):
-    path, kept = photograph(tmp_path / "q.png"), tmp_path / "kept"
+    path, kept = tmp_path / "q.png", tmp_path / "kept"
+    Image.fromarray(PIXELS).save(path)
     monkeypatch.setenv("CEVIT_CACHE", str(kept))
     decode, rows = Mock(wraps=read_image), np.array([0])
     monkeypatch.setattr("cevit_lib.datasets.images.read_image", decode)

@@ -38,7 +38,10 @@ GOOD = {
     "report": ["--results {records} --output {new}/r.html"],
     "check-data": ["--csv {own}/eyes.csv --images {own}/photos --layout {own}/eyes.yml"],
     "verify": ["--folder {records} --study fit-table"],
-    "run": ["{page} -o {new}/page.ipynb -p rate 0.1", "{page} -o {new}/p.ipynb -f {odd}/p.yml"],
+    "run": [
+        "{odd}/page.md -o {new}/page.ipynb -p rate 0.1",
+        "{odd}/page.md -o {new}/p.ipynb -f {odd}/p.yml",
+    ],
     "download": ["grape --list --folder {new}/grape"],
     "doctor": ["--no-devices"],
 }
@@ -49,7 +52,17 @@ WORDS = [
     *"vit_tiny_patch16_224 vit_tiny_patch16_224.no resnet18 hf-hub:a/b".split(),
     *("", " ", "../..", "é ñ\n", "x" * 300, "--"),
 ]
-ODD = {  # files of another kind than their name says
+PAGE = """```{code-cell} ipython3
+:tags: [parameters]
+rate: float = 0.5
+```
+
+```{code-cell} ipython3
+finished()
+```
+"""
+ODD = {  # a page, and files of another kind than their name says
+    "page.md": PAGE.encode(),
     "empty": b"",
     "page": b"<!DOCTYPE html><html></html>",
     "noise": bytes(range(256)) * 20,
@@ -70,24 +83,14 @@ CUT = {
     "cevit_lib.records.verify.refit_function": lambda study: lambda record: record,
     "cevit_lib.clinic.performance.Judged.performance.__defaults__": (4,),  # resamples
 }
-PAGE = """```{code-cell} ipython3
-:tags: [parameters]
-rate: float = 0.5
-```
-
-```{code-cell} ipython3
-finished()
-```
-"""
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     """Good files, torn copies of them and odd ones, by name."""
     base = tmp_path_factory.mktemp("fuzz")
-    found = {"own": base / "own", "new": base / "new", "odd": base / "odd", "page": base / "p.md"}
+    found = {"own": base / "own", "new": base / "new", "odd": base / "odd"}
     practice_eyes(found["own"], np.random.default_rng(0), 24, faults=False)
-    found["page"].write_text(PAGE)
     (found["odd"] / "fit-table").mkdir(parents=True)
     for name, content in ODD.items():
         (found["odd"] / name).write_bytes(content)

@@ -109,8 +109,9 @@ def test_a_wide_table_and_excel_give_the_same(tmp_path):
     book = openpyxl.Workbook()
     book.active.append(WIDE_ROWS[0])
     for row in WIDE_ROWS[1:]:
-        numbers = [float(text) if text.strip("/") else text for text in row[1:]]
-        book.active.append([row[0], *numbers])
+        book.active.append(
+            [row[0], *(float(cell) if cell.strip("/") else cell for cell in row[1:])]
+        )
     book.active["A2"].value, book.active["A2"].number_format = 7, "000"  # Excel shows 007
     book.save(tmp_path / "eyes.xlsx")
     check(load_paired_table(tmp_path / "eyes.xlsx", layout=WIDE))
