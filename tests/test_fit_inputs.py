@@ -17,12 +17,10 @@ from cevit_lib.encoder import BiChannelViT
 from cevit_lib.errors import DataError
 from cevit_lib.training import Recipe, fit_warm_up, load_model, predict_outputs, save_model
 
-TINY = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
-
 
 def a_network(**options) -> BiChannelViT:
-    rng = np.random.default_rng(0)
-    more = {"pretrained": False, "lora_rank": 0, "rng": rng} | TINY | options
+    tiny = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    more = {"pretrained": False, "lora_rank": 0, "rng": np.random.default_rng(0)} | tiny | options
     return BiChannelViT("vit_tiny_patch16_224", **more)
 
 
