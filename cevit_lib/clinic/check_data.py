@@ -71,7 +71,7 @@ def run_check(options: argparse.Namespace) -> int:
     layout = notes.get("layout")
     if options.layout or not layout:
         layout = declared_layout(options.csv, options.layout)
-    images = options.images and Path(options.images)
+    images = None if options.images is None else Path(options.images)
     report = check(options.csv, images, layout, responses=not options.model)
     further = list(beside_model(report.data, layout, notes)) if notes else []
     problems, folds = [*further, *report.problems], []
