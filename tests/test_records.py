@@ -173,7 +173,7 @@ def test_what_no_page_may_draw_is_refused_by_name(make, tmp_path, changes, reaso
         ('"dirty":false', '"dirty":"no"', "dirty: 'no' is not of type 'boolean'"),
         ('"dirty"', '"extra": 1, "dirty"', "'extra' was unexpected"),
         (SHA, "abc", "commit: 'abc' does not match"),
-        ('"name"', '"nam"', "device: 'name' is a required property"),
+        ('"name"', '"label"', "device: 'name' is a required property"),
         ("{", "[", "is not JSON"),
     ],
 )
