@@ -199,8 +199,8 @@ class Study:
         Raises
         ------
         ProvenanceError
-            ``"stored"`` and no record that may be published; the message names the run that makes
-            it.
+            ``"stored"`` and no record that may be published, or none with all its arms; the message
+            names the run that makes it.
         """
         if scale == "smoke":
             with one_thread():
@@ -215,7 +215,10 @@ class Study:
             asked = arms.get(self._key(record["configuration"], record["seeds"]))
             if asked is not None and not _lacking(asked, record):
                 found.append(record)
-        return Grid(self.name, found, len(wanted))
+        grid = Grid(self.name, found, len(wanted))
+        if not found:  # a page draws a part of a grid, but not nothing
+            grid.whole()
+        return grid
 
     def listing(self, scale: str = "paper", folder: str | os.PathLike | None = None) -> list[dict]:
         """Return one entry a fit: its number, the id of its record, and whether that exists."""

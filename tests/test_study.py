@@ -1,6 +1,7 @@
 """One object for a study: it fits what is missing and says what a page may draw."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -123,6 +124,9 @@ def test_every_fit_gets_its_first_arms_before_any_gets_another(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         study.run("smoke", tmp_path)
     assert [list(r["arms"]) for r in load_records(NAME, False, folder=tmp_path)] == [["two"]] * 2
+    monkeypatch.setattr("studies.study.load_records", partial(load_records, publication=False))
+    with pytest.raises(ProvenanceError, match="has 0 of 2 records; .* python -m studies"):
+        study.collect("stored", tmp_path)
     whole = replace(study, fit=fit_arms).run("smoke", tmp_path)
     assert [set(record["arms"]) for record in whole] == [set(ARMS)] * 2
 

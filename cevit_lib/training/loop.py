@@ -275,12 +275,12 @@ class NetworkTrainer(Trainer):
         """Return the compiled network, or the network where what was compiled is not it."""
         program, far = compiled(self.model), 0.0
         context = autocast(self.device, self.recipe.precision)
-        for part in parts[:1]:  # the largest of all
+        for part in parts[:1]:
             far = compare_compiled(program, self.model, self.images[part], context)
-            self.room = len(part)
-        wrong = wrongly_compiled(max(processes().everyone(far)), self.device)
-        self.room *= not wrong
-        return self.model if wrong else program
+        if wrongly_compiled(max(processes().everyone(far)), self.device):
+            return self.model
+        self.room = max(map(len, parts), default=0)  # of an epoch's first batch, the largest
+        return program
 
 
 def spoken(entry: dict[str, Any]) -> str:

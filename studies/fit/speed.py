@@ -44,16 +44,12 @@ ESTIMATORS = {
 
 def fit_records() -> dict[str, dict]:
     """Return the newest record of each part of the benchmark of training."""
-    return {r["configuration"]["part"]: r for r in _by_age("training-speed")}
+    return {r["configuration"]["part"]: r for r in load_records("training-speed")}
 
 
 def loss_records() -> dict[str, dict]:
     """Return the newest record of the loss for each kind of device."""
-    return {r["device"]["type"]: r for r in _by_age("likelihood-speed")}
-
-
-def _by_age(study: str) -> list[dict]:
-    return sorted(load_records(study), key=lambda record: record["created"])
+    return {r["device"]["type"]: r for r in load_records("likelihood-speed")}
 
 
 def steps(record: dict) -> pd.DataFrame:
