@@ -141,7 +141,7 @@ def test_deterministic_sets_what_cublas_and_torch_read():
 # ---- a compiled network beside the uncompiled one: a wrong gradient stops nothing ----
 
 
-def forgetful(model):
+def forgetful(model, **_):
     """Compile a program with the right outputs, and no gradient for what the adapters hold."""
 
     def program(images):
@@ -206,6 +206,18 @@ def test_blocks_that_are_alike_share_one_program(monkeypatch):
         torch.testing.assert_close(program(images), model(images))
         # the first, whose input has no gradient; those between; the last, of the class token
         assert counter.frame_count == 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_pass_that_is_replayed_trains_as_one_that_is_not(data, parts):
+    """In float32, in two stages that share memory; no gradient of an earlier replay is left."""
+    found = []
+    for compiled in (False, True):
+        recipe = Recipe(2, 1e-3, 16, precision="float32", accumulation=parts, compiled=compiled)
+        first = warm_up(data, recipe, network(dropout=0.0), device="cuda")
+        found.append(weights(warm_up(data, recipe, first, device="cuda")))
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=0)
 
 
 def test_what_zero_weights_hide_is_seen_since_they_are_moved():

@@ -9,6 +9,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain
 
 import torch
@@ -21,25 +22,55 @@ WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in b
 MOVED = 0.02
 
 
-def compiled(model: nn.Module) -> Callable:
+def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     """Return the network as a compiled program with the same weights; the network is left as it is.
 
     The blocks of a Vision Transformer are compiled each by itself: those that are alike share one
     program, so that the compiler works on one block and not on twelve. What lies between them is
-    too little to compile. Another network is compiled whole.
+    too little to compile. On a CUDA device its training pass is recorded at the first call and then
+    replayed, for inputs of that shape, since Python would start the kernels of so many blocks more
+    slowly than they run. Another network is compiled whole.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The network.
+    replayed : bool
+        Whether a pass may be replayed: not where the gradients of several passes are added up, for
+        each replay overwrites the last one's.
     """
     shared = {id(value): value for value in chain(model.parameters(), model.buffers())}
     twin = copy.deepcopy(model, shared)
     blocks = getattr(getattr(twin, "backbone", None), "blocks", None)
     for part in [twin] if blocks is None else blocks:
         part.compile(dynamic=False)
+    to_record = replayed and blocks is not None
 
     def run(*inputs: Tensor) -> Tensor:
+        nonlocal to_record
         if twin.training != model.training:
             twin.train(model.training)
+        if to_record and twin.training and inputs[0].is_cuda:
+            to_record = False
+            record(twin, inputs)
         return twin(*inputs)
 
     return run
+
+
+@cache
+def pool() -> tuple:
+    """Return the memory that all recorded passes share: each ends before another begins."""
+    return torch.cuda.graph_pool_handle()
+
+
+def record(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Let a network on a CUDA device replay its training pass, forward and backward, in place."""
+    sample, how = tuple(value.clone() for value in inputs), {"pool": pool()}
+    dtype, reduced = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
+    # weights that autocast keeps in half precision would be those of the recording for ever
+    with torch.autocast("cuda", dtype, reduced, cache_enabled=False):
+        torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, **how)
 
 
 @contextlib.contextmanager

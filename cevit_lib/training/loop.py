@@ -273,7 +273,7 @@ class NetworkTrainer(Trainer):
 
     def _compile(self, parts: list[np.ndarray]) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
-        program, far = compiled(self.model), 0.0
+        program, far = compiled(self.model, replayed=self.recipe.accumulation == 1), 0.0
         context = autocast(self.device, self.recipe.precision)
         for part in parts[:1]:
             far = compare_compiled(program, self.model, self.images[part], context)
