@@ -26,7 +26,7 @@ from cevit_lib.errors import (
     WronglyCompiledWarning,
 )
 from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up, loop
-from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled
+from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, record
 from cevit_lib.training.compiling import compiled as compile_blocks
 from cevit_lib.training.loop import Batches
 from cevit_lib.training.seeds import reproducible
@@ -206,6 +206,20 @@ def test_blocks_that_are_alike_share_one_program(monkeypatch):
         torch.testing.assert_close(program(images), model(images))
         # the first, whose input has no gradient; those between; the last, of the class token
         assert counter.frame_count == 3
+
+
+def test_recorded_passes_share_memory_while_one_of_them_lives(monkeypatch):
+    """Memory that no pass is recorded in any more cannot be taken again."""
+    used, networks = [], [torch.nn.Linear(1, 1) for _ in range(3)]
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(
+        torch.cuda, "make_graphed_callables", lambda *_, pool, **__: used.append(pool)
+    )
+    record(networks[0], (torch.zeros(1),))
+    record(networks[1], (torch.zeros(1),))
+    del networks[:2]
+    record(networks[0], (torch.zeros(1),))
+    assert used[0] is used[1] and used[2] is not used[1]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

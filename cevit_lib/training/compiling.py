@@ -9,8 +9,8 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from cevit_lib.errors import WronglyCompiledWarning
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
 # SD of what the weights are moved by, for what starts at zero hides what it multiplies
 MOVED = 0.02
+#: Networks that replay a pass -> their device, and the memory in which they do.
+RECORDED: WeakKeyDictionary = WeakKeyDictionary()
 
 
 def compiled(model: nn.Module, replayed: bool = True) -> Callable:
@@ -58,19 +60,22 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     return run
 
 
-@cache
-def pool() -> tuple:
-    """Return the memory that all recorded passes share: each ends before another begins."""
-    return torch.cuda.graph_pool_handle()
-
-
 def record(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Let a network on a CUDA device replay its training pass, forward and backward, in place."""
-    sample, how = tuple(value.clone() for value in inputs), {"pool": pool()}
-    dtype, reduced = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
+    """Let a network replay its training pass, forward and backward, in place.
+
+    Recorded passes share memory, for each ends before another begins.
+    """
+    device = inputs[0].device
+    alive = ((other, pool) for other, (where, pool) in RECORDED.items() if where == device)
+    # the other network is held until the end: memory without a recorded pass is given back
+    _other, pool = next(alive, (None, None))
+    pool = pool or torch.cuda.graph_pool_handle()
+    kind, sample = device.type, tuple(value.clone() for value in inputs)
+    dtype, reduced = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
     # weights that autocast keeps in half precision would be those of the recording for ever
-    with torch.autocast("cuda", dtype, reduced, cache_enabled=False):
-        torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, **how)
+    with torch.autocast(kind, dtype, reduced, cache_enabled=False):
+        torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, pool=pool)
+    RECORDED[model] = device, pool
 
 
 @contextlib.contextmanager
