@@ -191,9 +191,11 @@ BROKEN[17, 1, 0, 4, 4] = float("nan")
         ),
     ],
 )
-def test_a_fit_that_cannot_succeed_stops_and_says_why(changes, recipe, told):
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_fit_that_cannot_succeed_stops_and_says_why(changes, recipe, told, watched):
+    data, rng = draw(40).replace(**changes), np.random.default_rng(0)
     with pytest.raises(TrainingError, match=told):
-        fit_warm_up(build(), draw(40).replace(**changes), recipe, rng=np.random.default_rng(0))
+        fit_warm_up(build(), data, recipe, rng=rng, validation=data if watched else None)
 
 
 # ---- Algorithm 3 ---------------------------------------------------------------------------------

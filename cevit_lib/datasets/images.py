@@ -72,36 +72,24 @@ def read_image(path: Path, size: int, *, mirror: bool = False) -> torch.Tensor:
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
-def read_once(path: Path, size: int, folder: Path | None, *, mirror: bool = False) -> torch.Tensor:
-    """Return what :func:`read_image` returns, decoding only what ``folder`` does not hold yet.
+def kept_at(path: Path, size: int, mirror: bool, folder: Path | None) -> Path | None:
+    """Return the file that keeps what :func:`read_image` makes of a photograph; none without a
+    folder or where the photograph is absent.
 
-    Bytes lie under a hash of the file's name, size and time of change, of ``size`` and ``mirror``,
-    each photograph's whole or not at all: a run that is killed goes on where it was, and a
-    photograph that changed is decoded again. At 224 pixels they are 147 KiB.
-
-    Raises
-    ------
-    DataError
-        Of :func:`read_image`.
-    OutputError
-        ``folder`` takes nothing, or its disk is full.
+    Bytes lie under a hash of the photograph's name, size and time of change, of ``size`` and
+    ``mirror``, each photograph's whole or not at all: a run that is killed goes on where it was,
+    and a photograph that changed is decoded again. At 224 pixels they are 147 KiB.
     """
     from PIL import __version__
 
-    if folder is None or not path.is_file():  # of an absent one the reader says what to do
-        return read_image(path, size, mirror=mirror)
-    seen = path.stat()
-    parts = os.path.abspath(path), seen.st_size, seen.st_mtime_ns, size, mirror, __version__
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()
-    place = folder / key[:2] / f"{key[2:]}.u8"
-    with contextlib.suppress(FileNotFoundError):
-        found = np.fromfile(place, np.uint8)
-        if found.size == 3 * size**2:
-            return torch.from_numpy(found).view(3, size, size)
-    image = read_image(path, size, mirror=mirror)
-    with whole_file(place) as stream:
-        stream.write(image.numpy().tobytes())
-    return image
+    if folder is None:
+        return None
+    with contextlib.suppress(OSError):  # of an absent one its reader says what to do
+        seen = path.stat()
+        parts = os.path.abspath(path), seen.st_size, seen.st_mtime_ns, size, mirror, __version__
+        key = hashlib.sha256(repr(parts).encode()).hexdigest()
+        return folder / key[:2] / f"{key[2:]}.u8"
+    return None
 
 
 def eight_bits(picture):
@@ -132,7 +120,8 @@ class ImageFiles:
         Which domains are flipped left to right.
     cache : Path, optional
         Folder where the bytes of what was decoded are kept (default: the one that ``CEVIT_CACHE``
-        names, if any). A core decodes 10 JPEGs of 3900 x 3072 a second and then reads 30,000.
+        names, if any). A core decodes 4 to 10 JPEGs of 3900 x 3072 a second and reads 20,000
+        that are kept.
     """
 
     paths: tuple[tuple[Path | None, ...], ...]
@@ -151,18 +140,39 @@ class ImageFiles:
         return len(self.paths)
 
     def __getitem__(self, index: np.ndarray) -> torch.Tensor:
-        """Return ``(k, domains, 3, size, size)`` bytes; an absent photograph is black."""
+        """Return ``(k, domains, 3, size, size)`` bytes; an absent photograph is black.
+
+        Raises
+        ------
+        DataError
+            Of :func:`read_image`.
+        OutputError
+            The folder for what was decoded takes nothing, or its disk is full.
+        """
         rows = [self.paths[int(i)] for i in np.asarray(index)]
-        images = torch.zeros(len(rows), *self.shape[1:], dtype=torch.uint8)
+        images, missing = np.zeros((len(rows), *self.shape[1:]), np.uint8), []
+        for i, j in np.ndindex(images.shape[:2]):
+            if (path := rows[i][j]) is None:
+                continue
+            place, found = kept_at(path, self.size, self.mirrored[j], self.cache), np.empty(0)
+            with contextlib.suppress(FileNotFoundError):
+                found = np.fromfile(place, np.uint8) if place else found
+            if found.size == images[i, j].size:
+                images[i, j] = found.reshape(images.shape[2:])
+            else:
+                missing.append((i, j, place))
 
-        def read(place: tuple[int, int]) -> None:
-            i, j = place
-            images[i, j] = read_once(rows[i][j], self.size, self.cache, mirror=self.mirrored[j])
+        def decode(one: tuple[int, int, Path | None]) -> None:
+            i, j, place = one
+            images[i, j] = read_image(rows[i][j], self.size, mirror=self.mirrored[j])
+            if place:
+                with whole_file(place) as stream:
+                    stream.write(images[i, j].tobytes())
 
-        places = [(i, j) for i, row in enumerate(rows) for j, path in enumerate(row) if path]
-        with ThreadPoolExecutor(granted_cores()) as pool:  # Pillow decodes beside other threads
-            list(pool.map(read, places))  # an error of a reader is raised here
-        return images
+        # Pillow decodes beside other threads; to read what is kept they would only wait in line
+        with ThreadPoolExecutor(granted_cores()) as pool:
+            list(pool.map(decode, missing))  # an error of a reader is raised here
+        return torch.from_numpy(images)
 
     def subset(self, index: np.ndarray) -> "ImageFiles":
         """Return the files of some patients only; nothing is read."""

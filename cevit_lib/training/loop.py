@@ -175,6 +175,7 @@ class NetworkTrainer(Trainer):
         self.images, self.y = self._patients(network, "train")
         super().__init__(optimizer, recipe, stage, len(self.y))
         self.checked = self._patients(network, "held-out") if "held-out" in network.parts else None
+        self.seen: Tensor | None = None  # outputs of the watched patients, where there are some
         self.forward: Callable | None = None if recipe.compiled else self.model
         self.room = 0  # patients whom the compiled program takes, which is made for one size
 
@@ -261,15 +262,18 @@ class NetworkTrainer(Trainer):
         if self.checked is None:
             return [{}]
         images, y = self.checked
-        outputs = outputs_of(self.model, images, np.arange(len(y)), self.recipe.precision)
+        self.seen = outputs_of(self.model, images, np.arange(len(y)), self.recipe.precision)
         with torch.no_grad():
-            return [{"validation_loss": float(self.loss(outputs, y))}]
+            return [{"validation_loss": float(self.loss(self.seen, y))}]
 
     def spread(self) -> float:
-        """Return the largest SD of an output over (at most 32) training patients."""
-        rows = np.arange(min(self.patients, 32))
-        outputs = outputs_of(self.model, self.images, rows, self.recipe.precision)
-        return float(outputs.std(0).max()) if len(rows) > 1 else float("inf")
+        """Return the largest SD of an output over the patients who were just watched, or over (at
+        most 32) training patients."""
+        outputs = self.seen
+        if outputs is None:
+            rows = np.arange(min(self.patients, 32))
+            outputs = outputs_of(self.model, self.images, rows, self.recipe.precision)
+        return float(outputs.std(0).max()) if len(outputs) > 1 else float("inf")
 
     def _compile(self, parts: list[np.ndarray]) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
