@@ -241,7 +241,7 @@ def _residual(outputs, y, table, at, y_at, inside, MISSING: tl.constexpr):
     return residual
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # one kernel for every number of patients
 def _density_kernel(
     outputs,
     y,
@@ -397,7 +397,7 @@ def works(device: torch.device, p0: int) -> bool:
     table = torch.full(
         (HEADER + p0 + p0 * p0 + 2 * p0 + 4,), 0.5, device=device, dtype=torch.float64
     )
-    zeros = table.new_zeros(1, p0 + 2)
+    zeros = table.new_zeros(1, p0 + 2, dtype=torch.float32)  # as in training: it is built once
     try:
         return bool(launch(zeros, zeros, table, False)[0].isfinite().all())
     except Exception as error:  # no C compiler, a card or driver that Triton does not know, ...

@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from cevit_lib.encoder.class_token import LastBlock
 from cevit_lib.errors import WronglyCompiledWarning
 
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
@@ -28,9 +27,8 @@ RECORDED: WeakKeyDictionary = WeakKeyDictionary()
 def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     """Return the network as a compiled program with the same weights; the network is left as it is.
 
-    Of a Vision Transformer those blocks are compiled that are alike: they share one program, and
-    the compiler works on one block and not on twelve. The last one, of the class token, would need
-    a program of its own, which takes longer to make than it saves. On a CUDA device the whole
+    The blocks of a Vision Transformer are compiled each by itself: those that are alike share one
+    program, so that the compiler works on one block and not on twelve. On a CUDA device the whole
     training pass is recorded at the first call and then replayed, for inputs of that shape, since
     Python would start the kernels of so many blocks more slowly than they run. Another network is
     compiled whole.
@@ -47,8 +45,7 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     twin = copy.deepcopy(model, shared)
     blocks = getattr(getattr(twin, "backbone", None), "blocks", None)
     for part in [twin] if blocks is None else blocks:
-        if not isinstance(part, LastBlock):
-            part.compile(dynamic=False)
+        part.compile(dynamic=False)
     if blocks is not None:
         blocks.register_forward_pre_hook(want_gradient)
     to_record = replayed and blocks is not None
@@ -63,6 +60,16 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
         return twin(*inputs)
 
     return run
+
+
+def wake_compiler(device: torch.device) -> None:
+    """Start the processes that build a GPU's kernels: they need seconds, in which images can be
+    read, and until then kernels are built one after the other."""
+    if device.type == "cuda":
+        with contextlib.suppress(ImportError):  # torch promises nothing about this name
+            from torch._inductor.async_compile import maybe_warm_pool
+
+            maybe_warm_pool()
 
 
 def want_gradient(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

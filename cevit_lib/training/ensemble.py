@@ -22,6 +22,7 @@ from cevit_lib.training.compiling import (
     moved,
     relative_difference,
     run_and_differentiate,
+    wake_compiler,
     wrongly_compiled,
 )
 from cevit_lib.training.loop import autocast
@@ -98,6 +99,8 @@ class Ensemble:
         program: Callable | None = None,
     ) -> None:
         self.device, self.compiled, self.size = torch.device(device), compiled, len(models)
+        if compiled:
+            wake_compiler(self.device)
         parameters, buffers = stack_module_state(list(models))
         self.parameters = {
             name: value.detach()

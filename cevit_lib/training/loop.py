@@ -16,7 +16,12 @@ from cevit_lib.datasets.paired import numbers
 from cevit_lib.errors import ParameterError, TrainingError
 from cevit_lib.training.algorithm import Stage, Trainer
 from cevit_lib.training.checkpoint import Checkpoint, Progress
-from cevit_lib.training.compiling import compare_compiled, compiled, wrongly_compiled
+from cevit_lib.training.compiling import (
+    compare_compiled,
+    compiled,
+    wake_compiler,
+    wrongly_compiled,
+)
 from cevit_lib.training.processes import processes
 from cevit_lib.training.recipe import Recipe
 from cevit_lib.training.seeds import reproducible, torch_seeded
@@ -168,6 +173,8 @@ class NetworkTrainer(Trainer):
     ) -> None:
         self.model, self.loss, self.rng = network.fit.model, loss, rng
         self.device = find_device(network.device)
+        if recipe.compiled:
+            wake_compiler(self.device)
         self.model.to(self.device)
         processes().same(self.model)
         loss.to(self.device)
