@@ -13,6 +13,10 @@ def test_the_arms_of_a_step_stand_beside_the_floor_in_words():
     ours = table["one product a layer, compiled"]
     assert 6 < ours / table["a pass for each eye"] < 7  # "six times"
     assert 1.15 < ours / table["peft's three products a layer, compiled"] < 1.25  # "a fifth"
+    waits = table["one product a layer, not replayed, compiled"]
+    assert waits < ours / 2 and RECORD["metrics"]["adapter_cost"] < 0.04
+    large = "one product a layer{}, compiled, 192 pairs"
+    assert table[large.format(", not replayed")] > 0.95 * table[large.format("")]
     (line,) = [
         line
         for line in speed.draw_steps(speed.steps(RECORD)).axes[0].lines

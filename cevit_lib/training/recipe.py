@@ -52,9 +52,9 @@ class Recipe:
         Parts in which a batch is computed, for less memory; the steps are the same up to rounding
         (and dropout).
     compiled : bool
-        Compile the network's training pass, block by block: on an accelerator about 1.6 times as
-        fast, once it is compiled. If its gradients are not the uncompiled network's, a warning says
-        so and training goes on uncompiled.
+        Compile the network's training pass, block by block, and on a CUDA device replay it. If its
+        gradients are not the uncompiled network's, a warning says so and training goes on
+        uncompiled.
     deterministic : bool
         Bit-equal reruns on one device; see :func:`cevit_lib.training.seeds.reproducible` for what
         it costs.
