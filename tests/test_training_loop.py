@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from cevit_lib.errors import (
     WronglyCompiledWarning,
 )
 from cevit_lib.training import Checkpoint, Fit, Recipe, fit_copula, fit_warm_up, loop
-from cevit_lib.training.compiling import WRONG_GRADIENT, compare_compiled, record
+from cevit_lib.training.compiling import RECORDED, WRONG_GRADIENT, compare_compiled, record
 from cevit_lib.training.compiling import compiled as compile_blocks
 from cevit_lib.training.loop import Batches
 from cevit_lib.training.seeds import reproducible
@@ -211,15 +212,30 @@ def test_blocks_that_are_alike_share_one_program(monkeypatch):
 def test_recorded_passes_share_memory_while_one_of_them_lives(monkeypatch):
     """Memory that no pass is recorded in any more cannot be taken again."""
     used, networks = [], [torch.nn.Linear(1, 1) for _ in range(3)]
+    keep = Mock(side_effect=lambda *_, pool, **__: used.append(pool))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-    monkeypatch.setattr(
-        torch.cuda, "make_graphed_callables", lambda *_, pool, **__: used.append(pool)
-    )
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", keep)
     record(networks[0], (torch.zeros(1),))
     record(networks[1], (torch.zeros(1),))
     del networks[:2]
+    keep.reset_mock()  # it knows the networks
     record(networks[0], (torch.zeros(1),))
     assert used[0] is used[1] and used[2] is not used[1]
+
+
+def test_a_network_that_cannot_be_recorded_is_left_as_it_is_and_one_without_room_is_not(
+    monkeypatch,
+):
+    model, inputs = torch.nn.Linear(1, 1), (torch.zeros(1),)
+    refuse = Mock(side_effect=RuntimeError("operation not permitted when stream is capturing\n"))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", refuse)
+    with pytest.warns(RuntimeWarning, match="cannot be recorded.*: operation not permitted"):
+        record(model, inputs)
+    assert model not in RECORDED
+    refuse.side_effect = torch.OutOfMemoryError("CUDA out of memory.")
+    with pytest.raises(torch.OutOfMemoryError):
+        record(model, inputs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -232,6 +248,7 @@ def test_a_pass_that_is_replayed_trains_as_one_that_is_not(data, parts):
         first = warm_up(data, recipe, network(dropout=0.0), device="cuda")
         found.append(weights(warm_up(data, recipe, first, device="cuda")))
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=0)
+    assert not RECORDED  # and their memory is free again
 
 
 def test_what_zero_weights_hide_is_seen_since_they_are_moved():

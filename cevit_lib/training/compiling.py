@@ -20,6 +20,7 @@ from cevit_lib.errors import WronglyCompiledWarning
 WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in bf16
 # SD of what the weights are moved by, for what starts at zero hides what it multiplies
 MOVED = 0.02
+LACK_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
 #: Networks that replay a pass -> their device, and the memory in which they do.
 RECORDED: WeakKeyDictionary = WeakKeyDictionary()
 
@@ -62,6 +63,12 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     return run
 
 
+def lacks_memory(error: RuntimeError) -> bool:
+    """Say whether a device's memory did not suffice; torch's own error is for one kind of device
+    only."""
+    return any(words in str(error) for words in LACK_OF_MEMORY)
+
+
 def wake_compiler(device: torch.device) -> None:
     """Start the processes that build a GPU's kernels: they need seconds, in which images can be
     read, and until then kernels are built one after the other."""
@@ -81,6 +88,12 @@ def record(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     """Let a network replay its training pass, forward and backward, in place.
 
     Recorded passes share memory, for each ends before another begins.
+
+    Warns
+    -----
+    RuntimeWarning
+        The network does what cannot be recorded, such as waiting for the device; it is left as it
+        is.
     """
     device = inputs[0].device
     alive = ((other, pool) for other, (where, pool) in RECORDED.items() if where == device)
@@ -89,10 +102,20 @@ def record(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     pool = pool or torch.cuda.graph_pool_handle()
     kind, sample = device.type, tuple(value.clone() for value in inputs)
     dtype, reduced = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
-    # weights that autocast keeps in half precision would be those of the recording for ever
-    with torch.autocast(kind, dtype, reduced, cache_enabled=False):
-        torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, pool=pool)
-    RECORDED[model] = device, pool
+    try:
+        # weights that autocast keeps in half precision would be those of the recording for ever
+        with torch.autocast(kind, dtype, reduced, cache_enabled=False):
+            torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, pool=pool)
+    except RuntimeError as error:
+        if lacks_memory(error):
+            raise
+        told = (
+            "a training pass of this network cannot be recorded, and is as fast as Python starts "
+        )
+        told += f"its kernels: {str(error).splitlines()[0][:160]}"
+        warnings.warn(told, RuntimeWarning, stacklevel=2)
+    else:
+        RECORDED[model] = device, pool
 
 
 @contextlib.contextmanager

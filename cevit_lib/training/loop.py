@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from cevit_lib.training.checkpoint import Checkpoint, Progress
 from cevit_lib.training.compiling import (
     compare_compiled,
     compiled,
+    lacks_memory,
     wake_compiler,
     wrongly_compiled,
 )
@@ -33,7 +35,6 @@ LOG = logging.getLogger(__name__)  # one line an epoch: stage, epoch, of how man
 RESIDENT_BYTES = 2 * 2**30  # images up to this size are read once and stay on the device
 COLLAPSED = 1e-3  # outputs that vary less, in standard units, tell no patient from another
 EVALUATION_BATCH = 256
-LACK_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
@@ -143,6 +144,10 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
             said = spoken(entry)
             done = (trainer.stage, entry["epoch"], recipe.epochs)
             LOG.info(f"%s: epoch %d of %d{said}", *done, extra={"said": said})
+    if recipe.compiled:  # what was recorded holds the memory of a whole pass
+        for each in stage.trainers:
+            each.forward = None
+        gc.collect()
     return progress.trace
 
 
@@ -201,7 +206,7 @@ class NetworkTrainer(Trainer):
         try:
             return self._backward(rows)
         except RuntimeError as error:  # torch's own OutOfMemoryError is one; the CPU has none
-            if not any(words in str(error) for words in LACK_OF_MEMORY):
+            if not lacks_memory(error):
                 raise
             lack = str(error).splitlines()[0]
         # raised out here, where no frame of the failed step holds its tensors any more
