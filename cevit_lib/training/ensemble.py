@@ -21,6 +21,7 @@ from cevit_lib.encoder import patches_as_product
 from cevit_lib.training.compiling import (
     moved,
     relative_difference,
+    replayed,
     run_and_differentiate,
     wake_compiler,
     wrongly_compiled,
@@ -110,7 +111,7 @@ class Ensemble:
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
         self.plain = _batched(models[0])
-        own = torch.compile(self.plain, dynamic=False) if compiled else self.plain
+        own = replayed(torch.compile(self.plain, dynamic=False)) if compiled else self.plain
         self.program = program or own
 
     def copy(self) -> "Ensemble":
@@ -125,10 +126,11 @@ class Ensemble:
         return twin
 
     @torch.no_grad()
-    def take(self, other: "Ensemble", member: int) -> None:
-        """Copy one member's weights from another ensemble of the same networks."""
+    def take(self, other: "Ensemble", members: np.ndarray) -> None:
+        """Copy these members' weights from another ensemble of the same networks."""
+        rows = torch.as_tensor(members, device=self.device)
         for name, value in self.parameters.items():
-            value[member] = other.parameters[name][member]
+            value[rows] = other.parameters[name][rows]
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return outputs ``(members, b, p)`` of images ``(members, b, domains, channels, height,

@@ -127,7 +127,7 @@ class EnsembleTrainer(Trainer):
     def clip(self) -> Tensor:
         """Scale each member's gradient where it is too long; return the norms ``(members,)``."""
         gradients = [p.grad for p in self.trained if p.grad is not None]
-        norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
+        norm = torch.cat([gradient.flatten(1) for gradient in gradients], 1).norm(dim=1)
         if self.recipe.clip is not None:
             factor = (self.recipe.clip / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:

@@ -407,9 +407,9 @@ class Followed:
                 self.kept[name] = networks.copy()
                 self.best[name] = np.full(self.members, np.inf)
                 self.best_epoch[name] = np.zeros(self.members, dtype=int)
-            for k in np.flatnonzero(value < self.best[name]):
-                self.best[name][k], self.best_epoch[name][k] = value[k], self.epochs
-                self.kept[name].ensemble.take(networks.ensemble, int(k))
+            better = np.flatnonzero(value < self.best[name])
+            self.best[name][better], self.best_epoch[name][better] = value[better], self.epochs
+            self.kept[name].ensemble.take(networks.ensemble, better)
         told = [
             {"held-out loss": a, "common criterion": b}
             for a, b in zip(*values.values(), strict=True)
