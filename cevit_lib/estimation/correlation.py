@@ -4,12 +4,15 @@ optimisers.
 Everything here is small (``p`` by ``p``) and NumPy float64; patients have already been summed away.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 #: Smallest eigenvalue that an estimator lets a matrix have while it iterates and when it returns.
 EIGENVALUE_FLOOR = 1e-6
 
 
+@lru_cache
 def off_diagonal(p: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the row and column indices of the ``p (p - 1) / 2`` entries above the diagonal, row by
     row."""
