@@ -25,6 +25,20 @@ def test_the_arms_of_a_step_stand_beside_the_floor_in_words():
     assert table.max() / line.get_xdata()[0] > 1 / 3  # "more than a third"
 
 
+def test_what_the_page_says_of_losses_and_estimates():
+    estimates = load_records("estimation-speed")[-1]
+    table = speed.costs(speed.loss_records(), estimates).set_index(["panel", "method", "patients"])
+    ms = table["ms"]["estimate, one CPU thread"]
+    ratio = ms["maximum likelihood"] / ms["fMCEM"]
+    assert 1.7 < ratio.min() and ratio.max() < 4.3 and ms["maximum likelihood"][1000] < 25
+    losses = table["ms"]["loss, one CPU thread"].unstack("method")
+    ratio = losses["copula loss"] / losses["BCE + MSE"]
+    assert 2.5 < ratio.min() and ratio.max() < 10.5  # "three to ten times"
+    together = estimates["metrics"]["members"]["25 members"]
+    alone = 1e3 * estimates["metrics"]["at 800"]["MaximumLikelihood"]["seconds"]
+    assert together < 40 and 1.5 < together / alone < 2.5
+
+
 def test_what_a_fit_takes_is_said_beside_its_floor():
     fit = {"whole_seconds": 100.0, "floor_seconds": 25.0, "times_floor": 4.0, "pflop": 20.0}
     fit |= {"matrix_tflops": 800.0, "decoded_per_second_and_core": 10.0, "read_per_second": 3e4}
