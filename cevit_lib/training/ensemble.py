@@ -86,7 +86,8 @@ class Ensemble:
     device : torch.device
         Where the stacked weights lie.
     compiled : bool
-        Compile the batched forward pass (worth its minute on an accelerator, not on a CPU).
+        Compile the batched forward pass, and on a CUDA device replay the training pass (worth its
+        minute there, not on a CPU).
     program : callable, optional
         The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice;
         it holds no weights.
