@@ -9,9 +9,9 @@ A step is forward, backward and AdamW under the empirical loss, on images that l
 what it costs to read them is another matter. Every arm is a process of its own; they compile side
 by side, are timed one after the other, and then train from three starts, since a faster product
 that learns less would be none. "By blocks" compiles as a fit does, and starts every kernel from
-Python where a fit replays a recorded pass. The two-pass style is that of
-the authors' earlier public code: one pass an eye, adapters chosen by ``if``, nothing compiled. It
-gets the same precision as ours, so that the ratio measures the style alone.
+Python where a fit replays a recorded pass. The two-pass style is that of the authors' earlier
+public code: one pass an eye, adapters chosen by ``if``, nothing compiled. It gets the same
+precision as ours, so that the ratio measures the style alone.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def make_step(
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a function that makes one training step on images and responses and returns its
     loss."""
-    run = compiled(model, replayed=False) if blocks else model
+    run = compiled(model, replay=False) if blocks else model
     training = [p for p in model.parameters() if p.requires_grad]
     device, loss_of = training[0].device, EmpiricalLoss(2, "mean", validate=False)
     optimizer = torch.optim.AdamW(training, lr=1e-3, fused=device.type == "cuda")

@@ -134,8 +134,7 @@ def log_normal_cdf(x: Tensor) -> Tensor:
 
 def normal_hazard(x: Tensor) -> Tensor:
     """``phi(x) / Phi(x)``, the derivative of ``log Phi`` and the mean of ``-Z`` given ``Z < x``."""
-    plain = may_branch(x) and not x.requires_grad  # then autograd would only cost time
-    return _Hazard.forward(x) if plain else _Hazard.apply(x)
+    return _Hazard.apply(x)
 
 
 class _NormalScore(Elementwise):

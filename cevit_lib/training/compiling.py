@@ -1,4 +1,5 @@
-"""Whether a compiled network is the network: its outputs and gradients beside the uncompiled one's.
+"""A network as a compiled program, replayed on a CUDA device; and whether it is the network: its
+outputs and gradients beside the uncompiled one's.
 
 A wrong gradient stops nothing: the network does not learn, and that looks like a finding. It was
 met on one kind of card and not on another, with the same code, shapes and version of torch.
@@ -25,7 +26,7 @@ LACK_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
 RECORDED: WeakKeyDictionary = WeakKeyDictionary()
 
 
-def compiled(model: nn.Module, replayed: bool = True) -> Callable:
+def compiled(model: nn.Module, replay: bool = True) -> Callable:
     """Return the network as a compiled program with the same weights; the network is left as it is.
 
     The blocks of a Vision Transformer are compiled each by itself: those that are alike share one
@@ -38,7 +39,7 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
     ----------
     model : torch.nn.Module
         The network.
-    replayed : bool
+    replay : bool
         Whether a pass may be replayed: not where the gradients of several passes are added up, for
         each replay overwrites the last one's.
     """
@@ -49,7 +50,7 @@ def compiled(model: nn.Module, replayed: bool = True) -> Callable:
         part.compile(dynamic=False)
     if blocks is not None:
         blocks.register_forward_pre_hook(want_gradient)
-    to_record = replayed and blocks is not None
+    to_record = replay and blocks is not None
 
     def run(*inputs: Tensor) -> Tensor:
         nonlocal to_record
@@ -92,8 +93,9 @@ def replayed(program: Callable) -> Callable:
     def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor) -> Tensor:
         if not (images.is_cuda and torch.is_grad_enabled()):
             return program(parameters, buffers, images)
-        kind, names = (images.shape, torch.is_autocast_enabled("cuda")), tuple(parameters)
+        kind = images.shape, torch.is_autocast_enabled("cuda")
         if kind not in passes:
+            names = tuple(parameters)
 
             def flat(images: Tensor, *values: Tensor) -> Tensor:
                 return program(dict(zip(names, values, strict=True)), buffers, images)

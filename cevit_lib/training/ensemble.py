@@ -89,8 +89,8 @@ class Ensemble:
         Compile the batched forward pass, and on a CUDA device replay the training pass (worth its
         minute there, not on a CPU).
     program : callable, optional
-        The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice;
-        it holds no weights.
+        The ``program`` of an ensemble of the same architecture, so that nothing is compiled or
+        recorded twice; the weights that it runs on are those it is called with.
     """
 
     def __init__(

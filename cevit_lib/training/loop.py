@@ -124,6 +124,8 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
     -----
     WronglyCompiledWarning
         The compiled network's gradients are not the network's; it is trained uncompiled.
+    RuntimeWarning
+        Its training pass cannot be recorded, and is not replayed.
     """
     recipe, trainer = stage.recipe, stage.trainers[0]
     progress = Progress(stage, checkpoint)
@@ -228,7 +230,8 @@ class NetworkTrainer(Trainer):
             self.forward = self._compile(parts)
         for part in parts:
             with autocast(self.device, self.recipe.precision):
-                filled = np.pad(part, (0, max(0, self.room - len(part))), mode="edge")
+                empty = max(0, self.room - len(part))
+                filled = np.pad(part, (0, empty), mode="edge") if empty else part
                 outputs = self.forward(*self.images.inputs(self.model, filled))[: len(part)]
             y = self.y[on(self.device, part)]
             value = self.loss(outputs.float(), y)
@@ -289,7 +292,7 @@ class NetworkTrainer(Trainer):
 
     def _compile(self, parts: list[np.ndarray]) -> Callable:
         """Return the compiled network, or the network where what was compiled is not it."""
-        program, far = compiled(self.model, replayed=self.recipe.accumulation == 1), 0.0
+        program, far = compiled(self.model, replay=self.recipe.accumulation == 1), 0.0
         context = autocast(self.device, self.recipe.precision)
         for part in parts[:1]:
             far = compare_compiled(program, self.model, self.images[part], context)
