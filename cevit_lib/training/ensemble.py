@@ -57,8 +57,9 @@ class Members:
 
     @functools.cached_property
     def units(self) -> Standardisation:
-        """All members' standardisations as one."""
-        return Standardisation.stacked(self.standardisation)
+        """All members' standardisations as one, on the device: a copy from elsewhere waits for
+        it."""
+        return Standardisation.stacked(self.standardisation, self.y.device)
 
     def inside(self, rows: Tensor) -> Tensor:
         """Return ``(members, b, p)`` responses of rows ``(members, b)`` in units of training."""

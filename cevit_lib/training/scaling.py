@@ -57,10 +57,12 @@ class Standardisation:
         )
 
     @classmethod
-    def stacked(cls, each: Sequence["Standardisation"]) -> "Standardisation":
+    def stacked(
+        cls, each: Sequence["Standardisation"], device: torch.device
+    ) -> "Standardisation":
         """Return that of networks side by side: ``(members, 1, p0)``, for ``(members, n, p)``."""
         moments = (torch.stack([getattr(one, name) for one in each]) for name in ("mean", "sd"))
-        return cls(*(moment[:, None] for moment in moments))
+        return cls(*(moment[:, None].to(device) for moment in moments))
 
     def apply(self, y: Tensor) -> Tensor:
         """Return ``y (..., n, p)`` with its continuous columns in standard units."""
