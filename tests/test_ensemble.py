@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import checkpoint_program
 import numpy as np
@@ -15,7 +14,6 @@ from cevit_lib.errors import TrainingError
 from cevit_lib.training import (
     Recipe,
     Standardisation,
-    compiling,
     fit_copula,
     fit_warm_up,
     predict_outputs,
@@ -136,35 +134,10 @@ def test_a_program_with_wrong_gradients_is_dropped(study):
     assert all(value.grad is None for value in ensemble.parameters.values())
 
 
-def test_a_training_pass_is_recorded_once_for_each_shape_whatever_the_weights(monkeypatch):
-    made = []
-    monkeypatch.setattr(compiling, "record", lambda run, inputs: made.append(inputs) or run)
-    program = compiling.replayed(lambda own, buffers, images: (own["a"], buffers, images.shape))
-    for weight, size in ((1, 2), (5, 2), (1, 3)):
-        images = SimpleNamespace(is_cuda=True, shape=size)
-        assert program({"a": weight}, "as they are", images) == (weight, "as they are", size)
-    with torch.no_grad():
-        program({"a": 1}, "as they are", SimpleNamespace(is_cuda=True, shape=4))
-    assert [images.shape for images, _ in made] == [2, 3]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_networks_whose_passes_are_replayed_train_as_others(study):
-    """In two stages, the second with copies of the weights."""
-    members = replace(study[1], images=study[1].images.cuda(), y=study[1].y.cuda())
-    recipe, found = replace(RECIPE, precision="float32"), []
-    for compiled in (False, True):
-        ensemble = Ensemble([network(k) for k in range(2)], "cuda", compiled)
-        parts = {"train": list(members.rows)}
-        first = SideBySide(
-            ensemble, members, parts, lambda _: [np.random.default_rng(k) for k in range(2)]
-        )
-        first.train("warm-up", recipe, None, 0)
-        twin = first.copy()
-        twin.train("further", recipe, None, 0)
-        values = (value for own in (first, twin) for value in own.ensemble.parameters.values())
-        found.append(torch.cat([value.detach().flatten() for value in values]))
-    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=0)
+def test_the_units_of_members_lie_where_their_responses_do(study):
+    """Else every step copies them to the device, and waits for it."""
+    units = replace(study[1], y=study[1].y.to("meta")).units
+    assert units.mean.is_meta and units.sd.is_meta
 
 
 @pytest.mark.weekly

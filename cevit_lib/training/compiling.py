@@ -22,7 +22,7 @@ WRONG_GRADIENT = 0.3  # of its norm: what a compiled program may differ by, in b
 # SD of what the weights are moved by, for what starts at zero hides what it multiplies
 MOVED = 0.02
 LACK_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
-#: What replays a pass -> its device, and the memory in which it does.
+#: Networks that replay a pass -> their device, and the memory in which they do.
 RECORDED: WeakKeyDictionary = WeakKeyDictionary()
 
 
@@ -85,57 +85,35 @@ def want_gradient(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
     inputs[0].requires_grad_()
 
 
-def replayed(program: Callable) -> Callable:
-    """Return a program of many networks, ``program(parameters, buffers, images)``, whose training
-    passes on a CUDA device are recorded, one for each shape of images, and replayed."""
-    passes = {}
-
-    def run(parameters: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor) -> Tensor:
-        if not (images.is_cuda and torch.is_grad_enabled()):
-            return program(parameters, buffers, images)
-        kind = images.shape, torch.is_autocast_enabled("cuda")
-        if kind not in passes:
-            names = tuple(parameters)
-
-            def flat(images: Tensor, *values: Tensor) -> Tensor:
-                return program(dict(zip(names, values, strict=True)), buffers, images)
-
-            passes[kind] = record(flat, (images, *parameters.values()))
-        return passes[kind](images, *parameters.values())
-
-    return run
-
-
-def record(run: Callable, inputs: tuple[Tensor, ...]) -> Callable:
-    """Return what replays a training pass, forward and backward; a network does so in place.
+def record(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Let a network replay its training pass, forward and backward, in place.
 
     Recorded passes share memory, for each ends before another begins.
 
     Warns
     -----
     RuntimeWarning
-        It does what cannot be recorded, such as waiting for the device, and is returned as it is.
+        The network does what cannot be recorded, such as waiting for the device; it is left as it
+        is.
     """
     device = inputs[0].device
     alive = ((other, pool) for other, (where, pool) in RECORDED.items() if where == device)
-    # the other one is held until the end: memory without a recorded pass is given back
+    # the other network is held until the end: memory without a recorded pass is given back
     _other, pool = next(alive, (None, None))
     pool = pool or torch.cuda.graph_pool_handle()
-    sample = tuple(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs)
-    kind, how = device.type, {"pool": pool, "allow_unused_input": True}
+    kind, sample = device.type, tuple(value.clone() for value in inputs)
     dtype, reduced = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
     try:
         # weights that autocast keeps in half precision would be those of the recording for ever
         with torch.autocast(kind, dtype, reduced, cache_enabled=False):
-            replay = torch.cuda.make_graphed_callables(run, sample, **how)
+            torch.cuda.make_graphed_callables(model, sample, allow_unused_input=True, pool=pool)
     except RuntimeError as error:
         if lacks_memory(error):
             raise
         told = "a training pass cannot be recorded; it will be as fast as Python starts its kernels"
         warnings.warn(f"{told}: {str(error)[:160]}", RuntimeWarning, stacklevel=2)
-        return run
-    RECORDED[replay] = device, pool
-    return replay
+    else:
+        RECORDED[model] = device, pool
 
 
 @contextlib.contextmanager

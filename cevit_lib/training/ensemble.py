@@ -21,7 +21,6 @@ from cevit_lib.encoder import patches_as_product
 from cevit_lib.training.compiling import (
     moved,
     relative_difference,
-    replayed,
     run_and_differentiate,
     wake_compiler,
     wrongly_compiled,
@@ -87,11 +86,10 @@ class Ensemble:
     device : torch.device
         Where the stacked weights lie.
     compiled : bool
-        Compile the batched forward pass, and on a CUDA device replay the training pass (worth its
-        minute there, not on a CPU).
+        Compile the batched forward pass (worth its minute on a GPU, not on a CPU).
     program : callable, optional
-        The ``program`` of an ensemble of the same architecture, so that nothing is compiled or
-        recorded twice; the weights that it runs on are those it is called with.
+        The ``program`` of an ensemble of the same architecture, so that nothing is compiled twice;
+        the weights that it runs on are those it is called with.
     """
 
     def __init__(
@@ -113,7 +111,7 @@ class Ensemble:
         }
         self.buffers = {name: value.to(self.device) for name, value in buffers.items()}
         self.plain = _batched(models[0])
-        own = replayed(torch.compile(self.plain, dynamic=False)) if compiled else self.plain
+        own = torch.compile(self.plain, dynamic=False) if compiled else self.plain
         self.program = program or own
 
     def copy(self) -> "Ensemble":

@@ -57,9 +57,7 @@ class Standardisation:
         )
 
     @classmethod
-    def stacked(
-        cls, each: Sequence["Standardisation"], device: torch.device
-    ) -> "Standardisation":
+    def stacked(cls, each: Sequence["Standardisation"], device: torch.device) -> "Standardisation":
         """Return that of networks side by side: ``(members, 1, p0)``, for ``(members, n, p)``."""
         moments = (torch.stack([getattr(one, name) for one in each]) for name in ("mean", "sd"))
         return cls(*(moment[:, None].to(device) for moment in moments))
