@@ -79,6 +79,11 @@ def _main(base: dict, scale: str) -> list[dict]:
     return _crossed(range(10), 5, arms=[*ARMS, *FURTHER, *(f"{arm}, tuned" for arm in TUNED)])
 
 
+def _again(base: dict, scale: str) -> list[dict]:
+    """The eight arms once more, with the same seeds: what rounding alone changes."""
+    return _crossed(range(10), 5) if scale == "paper" else _crossed(range(1), 2)
+
+
 def _tuning(base: dict, scale: str) -> list[dict]:
     small = scale == "smoke"
     return [
@@ -134,6 +139,7 @@ def _long(base: dict, scale: str) -> list[dict]:
 
 GRIDS: dict[str, Callable[[dict, str], list[dict]]] = {
     "simulation": _main,
+    "simulation-again": _again,
     "simulation-tuning": _tuning,
     "simulation-gain": _gain,
     "simulation-redraws": _redraws,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from studies.simulation.settings import ARMS
 from studies.study import Grid
 from studies.verdicts.later import LATE, PLATEAU
 from studies.verdicts.predictions import (
@@ -73,6 +74,8 @@ STEPS = {
 }
 """What changes from one arm to the next; all but the first are steps of one path."""
 
+LATE_LEARNER = 1.5
+"""Times the squared error of the median network: well above the spread of networks that learn."""
 BY_SIZE = ("empirical", MATCHED, ONE_STAGE)
 
 
@@ -101,6 +104,30 @@ def arms_table(records: list[dict]) -> pd.DataFrame:
         rows[arm] = row
     order = [COLUMNS[0], "gain", *BEST, "tuned", *COLUMNS[1:]]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
+
+
+def twice(first: list[dict], again: list[dict]) -> pd.DataFrame:
+    """Return each arm's gain over the empirical loss in two runs of the same fits.
+
+    Returns
+    -------
+    DataFrame
+        ``gain``, in per cent, with its 95 % interval over data sets; ``median fold``, that of the
+        median fold; ``late``, networks with over ``LATE_LEARNER`` times the squared error of their
+        arm's median network.
+    """
+    runs = {}
+    for run, records in {"first run": first, "second run": again}.items():
+        rows, control = {}, squared_error(records, "empirical")
+        for arm in ARMS[1:]:
+            error = squared_error(records, arm)
+            rows[arm] = {
+                "gain": percent(gains(records, arm, "empirical")),
+                "median fold": f"{100 * (1 - np.median(error / control)):.0f}",
+                "late": int((error > LATE_LEARNER * np.median(error)).sum()),
+            }
+        runs[run] = pd.DataFrame.from_dict(rows, orient="index")
+    return pd.concat(runs, axis=1)
 
 
 def percent(values: Iterable[float]) -> str:
