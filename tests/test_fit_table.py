@@ -218,6 +218,7 @@ def test_another_clinics_patients_are_judged_and_those_of_the_fit_recognised(
     "words, told",
     [
         ("predict {model} {eyes} --table {csv}", "left as it is"),
+        ("predict {model} {eyes} --table {models}/all/model.json", "left as it is"),
         ("fit {eyes} {layout} --table {layout_file}", "left as it is"),
         ("predict {model} {eyes} --table {photos}", "is a folder"),
         ("fit {eyes} {layout} --save {photos}", "is read by this command and left as it is"),

@@ -180,7 +180,8 @@ def own_or_new(path: Path) -> None:
         The path is a folder, or cannot be written.
     """
     check_output(path, "file")
-    if path.exists() and NOT_CLINICAL.encode() not in path.read_bytes()[:99]:
+    begins = path.read_bytes()[:99] if path.exists() else NOT_CLINICAL.encode()
+    if NOT_CLINICAL.encode() not in begins or begins.startswith(b"{"):  # a model says so, too
         raise DataError(
             f"{path} exists and was not written by cevit; it is left as it is: name another file."
         )
