@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from studies.simulation.settings import ARMS
 from studies.study import Grid
 from studies.verdicts.later import LATE, PLATEAU
 from studies.verdicts.predictions import (
@@ -79,21 +78,30 @@ LATE_LEARNER = 1.5
 BY_SIZE = ("empirical", MATCHED, ONE_STAGE)
 
 
-def arms_table(records: list[dict]) -> pd.DataFrame:
+def arms_table(records: list[dict], again: list[dict] = ()) -> pd.DataFrame:
     """Return a row for each arm: means over the fits, both eyes together, and how much less squared
     error than the empirical loss it has, in per cent.
 
     ``gain`` has its 95 % interval; at the best epochs the empirical loss is read there, too. With a
     rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
-    folds whose network learnt next to nothing are counted.
+    folds whose network learnt next to nothing are counted. ``second run`` is the gain in another
+    run of the fits, with the number of networks that have over ``LATE_LEARNER`` times the squared
+    error of their arm's median, and ``median fold`` the gain of the median fold in each run.
     """
-    rows = {}
+    rows, runs = {}, {"gain": records} | ({"second run": again} if again else {})
     names = records[0]["metrics"]
     for arm in (name for name in names if ", at " not in name and ", tuned" not in name):
         means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in records]).mean()
         row = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
         if arm not in ("truth", "empirical"):
-            row["gain"] = percent(gains(records, arm, "empirical"))
+            middle = []
+            for run, own in runs.items():
+                if arm in own[0]["metrics"]:
+                    error = squared_error(own, arm)
+                    late = int((error > LATE_LEARNER * np.median(error)).sum())
+                    row[run] = percent(gains(own, arm, "empirical")) + f"; {late} late" * (late > 0)
+                    middle.append(1 - np.median(error / squared_error(own, "empirical")))
+            row["median fold"] = " and ".join(f"{100 * share:.0f}" for share in middle)
             for reading in BEST:
                 end = READINGS[reading]
                 row[reading] = f"{100 * gains(records, arm + end, f'empirical{end}').mean():.1f}"
@@ -102,32 +110,8 @@ def arms_table(records: list[dict]) -> pd.DataFrame:
             row["tuned"] = percent(gains(records, tuned, "empirical"))
             row["tuned"] += f"; {fail} fail" * (fail > 0)
         rows[arm] = row
-    order = [COLUMNS[0], "gain", *BEST, "tuned", *COLUMNS[1:]]
+    order = [COLUMNS[0], *runs, "median fold", *BEST, "tuned", *COLUMNS[1:]]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
-
-
-def twice(first: list[dict], again: list[dict]) -> pd.DataFrame:
-    """Return each arm's gain over the empirical loss in two runs of the same fits.
-
-    Returns
-    -------
-    DataFrame
-        ``gain``, in per cent, with its 95 % interval over data sets; ``median fold``, that of the
-        median fold; ``late``, networks with over ``LATE_LEARNER`` times the squared error of their
-        arm's median network.
-    """
-    runs = {}
-    for run, records in {"first run": first, "second run": again}.items():
-        rows, control = {}, squared_error(records, "empirical")
-        for arm in ARMS[1:]:
-            error = squared_error(records, arm)
-            rows[arm] = {
-                "gain": percent(gains(records, arm, "empirical")),
-                "median fold": f"{100 * (1 - np.median(error / control)):.0f}",
-                "late": int((error > LATE_LEARNER * np.median(error)).sum()),
-            }
-        runs[run] = pd.DataFrame.from_dict(rows, orient="index")
-    return pd.concat(runs, axis=1)
 
 
 def percent(values: Iterable[float]) -> str:
