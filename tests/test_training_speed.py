@@ -39,6 +39,11 @@ def test_what_the_page_says_of_losses_and_estimates():
     assert together < 40 and 1.5 < together / alone < 2.5
 
 
+def test_what_two_cards_bring_is_what_the_page_says():
+    ratio = speed.fit_records()["two-gpus"]["metrics"]["times_one_device"]
+    assert {k: round(v, 1) for k, v in ratio.items()} == {"batch 48": 1.8, "batch 192": 1.9}
+
+
 def test_what_a_fit_takes_is_said_beside_its_floor():
     fit = {"whole_seconds": 100.0, "floor_seconds": 25.0, "times_floor": 4.0, "pflop": 20.0}
     fit |= {"matrix_tflops": 800.0, "decoded_per_second_and_core": 10.0, "read_per_second": 3e4}
