@@ -27,7 +27,7 @@ span[id^="document-"] + section > h2 { font-size: 2.3rem; margin-top: 0 !importa
 #cevit-front { height: 235mm; padding-top: 60mm; text-align: center; break-after: page; }
 #cevit-front h1 { display: block !important; font-size: 3.2em !important; }
 #jb-print-toc { break-after: page; }
-#jb-print-toc > ul { columns: 2; font-size: 0.78em; }
+#jb-print-toc > ul { columns: 2; font-size: 0.75em; }
 #jb-print-toc ul { list-style: none !important; padding-left: 0; }
 #jb-print-toc li { break-inside: avoid; margin: 0; }
 #jb-print-toc li li { padding-left: 1em; font-size: 0.9em; }
