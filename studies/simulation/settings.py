@@ -80,7 +80,7 @@ def _main(base: dict, scale: str) -> list[dict]:
 
 
 def _again(base: dict, scale: str) -> list[dict]:
-    """The eight arms once more, with the same seeds: what rounding alone changes."""
+    """The eight arms once more, with the same seeds, by a later program that rounds otherwise."""
     return _crossed(range(10), 5) if scale == "paper" else _crossed(range(1), 2)
 
 
