@@ -62,7 +62,7 @@ def both_eyes(values: dict[str, float | None]) -> dict[str, float]:
     return found | {stem: (found[f"{stem}_L"] + found[f"{stem}_R"]) / 2 for stem in stems}
 
 
-BEST = tuple(reading for reading, end in READINGS.items() if end)  # all but the last epoch
+BEST = tuple(filter(None, READINGS.values()))  # all but the last epoch
 COLUMNS = ("RMSE to truth", "MAE", "AUC", "joint ACC", "log-likelihood")
 STEPS = {
     "learned weights": ("empirical", "uncertainty"),
@@ -82,11 +82,11 @@ def arms_table(records: list[dict], again: list[dict] = ()) -> pd.DataFrame:
     """Return a row for each arm: means over the fits, both eyes together, and how much less squared
     error than the empirical loss it has, in per cent.
 
-    ``gain`` has its 95 % interval; at the best epochs the empirical loss is read there, too. With a
-    rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
+    ``gain`` has its 95 % interval; at the best epochs, an arm's own and that of the common
+    criterion, the empirical loss is read there, too. With a rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
     folds whose network learnt next to nothing are counted. ``second run`` is the gain in another
     run of the fits, with the number of networks that have over ``LATE_LEARNER`` times the squared
-    error of their arm's median, and ``median fold`` the gain of the median fold in each run.
+    error of their arm's median.
     """
     rows, runs = {}, {"gain": records} | ({"second run": again} if again else {})
     names = records[0]["metrics"]
@@ -94,23 +94,19 @@ def arms_table(records: list[dict], again: list[dict] = ()) -> pd.DataFrame:
         means = pd.DataFrame([both_eyes(record["metrics"][arm]) for record in records]).mean()
         row = {name: f"{means.get(name, 0.0):.4f}" for name in COLUMNS}
         if arm not in ("truth", "empirical"):
-            middle = []
             for run, own in runs.items():
                 if arm in own[0]["metrics"]:
                     error = squared_error(own, arm)
                     late = int((error > LATE_LEARNER * np.median(error)).sum())
                     row[run] = percent(gains(own, arm, "empirical")) + f"; {late} late" * (late > 0)
-                    middle.append(1 - np.median(error / squared_error(own, "empirical")))
-            row["median fold"] = " and ".join(f"{100 * share:.0f}" for share in middle)
-            for reading in BEST:
-                end = READINGS[reading]
-                row[reading] = f"{100 * gains(records, arm + end, f'empirical{end}').mean():.1f}"
+            best = (gains(records, arm + end, f"empirical{end}").mean() for end in BEST)
+            row["best epochs"] = ", ".join(f"{100 * share:.1f}" for share in best)
         if (tuned := f"{arm}, tuned") in names:
             fail = int((column(records, tuned, "RMSE to truth").mean(1) > PLATEAU).sum())
             row["tuned"] = percent(gains(records, tuned, "empirical"))
             row["tuned"] += f"; {fail} fail" * (fail > 0)
         rows[arm] = row
-    order = [COLUMNS[0], *runs, "median fold", *BEST, "tuned", *COLUMNS[1:]]
+    order = [COLUMNS[0], *runs, "best epochs", "tuned", *COLUMNS[1:]]
     return pd.DataFrame(rows).T.reindex(columns=order).fillna("")
 
 
