@@ -83,10 +83,10 @@ def arms_table(records: list[dict], again: list[dict] = ()) -> pd.DataFrame:
     error than the empirical loss it has, in per cent.
 
     ``gain`` has its 95 % interval; at the best epochs, an arm's own and that of the common
-    criterion, the empirical loss is read there, too. With a rate and epochs of its own an arm is compared with the empirical loss at the common ones, and
-    folds whose network learnt next to nothing are counted. ``second run`` is the gain in another
-    run of the fits, with the number of networks that have over ``LATE_LEARNER`` times the squared
-    error of their arm's median.
+    criterion, the empirical loss is read there, too. With a rate and epochs of its own an arm is
+    compared with the empirical loss at the common ones, and folds whose network learnt next to
+    nothing are counted. ``second run`` is the gain in another run of the fits, with the number of
+    networks that have over ``LATE_LEARNER`` times the squared error of their arm's median.
     """
     rows, runs = {}, {"gain": records} | ({"second run": again} if again else {})
     names = records[0]["metrics"]
