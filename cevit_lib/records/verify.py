@@ -152,7 +152,7 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[str]:
         wrong number would widen what is allowed. A Monte Carlo mean may move by four standard
         errors of a difference. With fewer than three seeds, 0.02 plus 5 % of the number is allowed.
     """
-    found, far, compared = [], False, 0
+    found, worst, compared = [], 0.0, 0
     left, right = numbers(stored), numbers(again)
     spreads = [numbers(other) for other in others]
     for field in sorted(left.keys() | right.keys()):
@@ -163,15 +163,18 @@ def compare(stored: dict, again: dict, others: list[dict]) -> list[str]:
         error = left.get(field.removesuffix(".mean") + ".se") if field.endswith(".mean") else None
         allowed, origin = tolerance(stored["study"], a, seen, error)
         compared += 1
-        off = 0.0 if a is b else math.inf if a is None or b is None else abs(a - b)
-        if off > allowed:
-            far = far or off > _FAR * allowed
+        if a is None or b is None:
+            off = 0.0 if a is b else math.inf
+        else:
+            off = abs(a - b) / allowed
+        if off > 1:
+            worst = max(worst, off)
             both = f"{field} is {_shown(a)} in the record, {_shown(b)} now"
             within = f"(allowed {allowed:.3g}, {origin})"
             found.append(f"{stored['study']}/{stored['id']}: {both} {within}")
     folds = len(others) >= _FEWEST_SEEDS and "replicates" in STUDIES[stored["study"]]
-    if found and folds and not far and len(found) <= _BY_CHANCE * compared:
-        print(f"{len(found)} of {compared} numbers moved by over two deviations: chance allows it")
+    if found and folds and worst <= _FAR and len(found) <= _BY_CHANCE * compared:
+        print(*found, f"these {len(found)} of {compared} numbers may: chance allows it", sep="\n")
         return []
     return found
 
