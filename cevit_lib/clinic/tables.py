@@ -169,6 +169,10 @@ def write_table(table: pd.DataFrame, path: Path, source: str) -> None:
     write_whole(Path(path), text.encode())
 
 
+#: How a table or a report begins: with a comment. What a model says of its use is none.
+_OURS = re.compile(f"(# |<!doctype html>\n<!-- .*){NOT_CLINICAL}".encode())
+
+
 def own_or_new(path: Path) -> None:
     """Refuse to replace a file that does not begin as ours do: it would be somebody's own.
 
@@ -180,8 +184,7 @@ def own_or_new(path: Path) -> None:
         The path is a folder, or cannot be written.
     """
     check_output(path, "file")
-    begins = path.read_bytes()[:99] if path.exists() else NOT_CLINICAL.encode()
-    if NOT_CLINICAL.encode() not in begins or begins.startswith(b"{"):  # a model says so, too
+    if path.exists() and not _OURS.match(path.read_bytes()[:99]):
         raise DataError(
             f"{path} exists and was not written by cevit; it is left as it is: name another file."
         )
