@@ -11,13 +11,7 @@ import torch
 from cevit_lib.copula import CopulaParameters
 from cevit_lib.datasets import SyntheticPairs
 from cevit_lib.errors import TrainingError
-from cevit_lib.training import (
-    Recipe,
-    Standardisation,
-    fit_copula,
-    fit_warm_up,
-    predict_outputs,
-)
+from cevit_lib.training import Recipe, Standardisation, fit_copula, fit_warm_up, predict_outputs
 from cevit_lib.training.ensemble import Ensemble, Members
 from cevit_lib.training.objective import Objective
 from cevit_lib.training.side_by_side import SideBySide

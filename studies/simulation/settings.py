@@ -73,15 +73,14 @@ def _crossed(sets: range, folds: int, **changes: Any) -> list[dict[str, Any]]:
     return [{"dataset": d, "fold": f + 1, **changes} for d in sets for f in range(folds)]
 
 
-def _main(base: dict, scale: str) -> list[dict]:
-    if scale == "smoke":
-        return _crossed(range(1), 2)
-    return _crossed(range(10), 5, arms=[*ARMS, *FURTHER, *(f"{arm}, tuned" for arm in TUNED)])
-
-
 def _again(base: dict, scale: str) -> list[dict]:
     """The eight arms once more, with the same seeds, by a later program that rounds otherwise."""
-    return _crossed(range(10), 5) if scale == "paper" else _crossed(range(1), 2)
+    return _crossed(range(1), 2) if scale == "smoke" else _crossed(range(10), 5)
+
+
+def _main(base: dict, scale: str) -> list[dict]:
+    more = {"arms": [*ARMS, *FURTHER, *(f"{arm}, tuned" for arm in TUNED)]}
+    return [one | ({} if scale == "smoke" else more) for one in _again(base, scale)]
 
 
 def _tuning(base: dict, scale: str) -> list[dict]:
